@@ -84,7 +84,7 @@ pub async fn follow(approvals: &ExecApprovals, hub: &Hub, id: &str, runner: &App
     let origin = origin(&entry).filter(|_| runner.wakes);
     let followup = match entry.state {
         // At shutdown the command would be cancelled at once; the next start runs it.
-        ApprovalState::AllowedOnce | ApprovalState::AllowedAlways if hub.is_draining() => return,
+        ApprovalState::AllowedOnce | ApprovalState::AllowedAlways if hub.lifecycle().is_draining() => return,
         ApprovalState::AllowedOnce | ApprovalState::AllowedAlways => {
             (runner.run)(entry, profile.prompt.skills.get().variables.clone()).await
         }
@@ -99,10 +99,10 @@ pub async fn follow(approvals: &ExecApprovals, hub: &Hub, id: &str, runner: &App
     };
     let text = clipped(&profile.secrets.mask(&text));
     if let Some(origin) = origin {
-        return hub.report_result(&key, origin, &command_id, &text).await;
+        return hub.background().report_result(&key, origin, &command_id, &text).await;
     }
-    hub.command_settled(&key, &command_id).await;
-    if let Err(error) = hub.note_event(&key, text).await {
+    hub.background().settled(&key, &command_id).await;
+    if let Err(error) = hub.sessions().note_event(&key, text).await {
         tracing::warn!(%error, session = %key, "failed to report the outcome of an approval to the session");
     }
 }

@@ -87,7 +87,7 @@ pub async fn agent(hub: &Hub, principal: &str, mut params: AgentParams) -> Resul
     let attached = attached(hub, principal, &key, attachments, run).await?;
     let request = delivery_request(&params, channel_name.as_deref());
     let (route, delivery) = plan_delivery(hub, &key, request, params.best_effort_deliver).await?;
-    let ParsedMessage { command, text, .. } = hub.rules().parse(principal, params.message.trim());
+    let ParsedMessage { command, text, .. } = hub.0.config.rules().parse(principal, params.message.trim());
     let written = WrittenText { full: params.message.trim(), remaining: text };
     let mut message = message(hub, run, command.as_ref(), written);
     attached.attach_to(&mut message);
@@ -235,7 +235,7 @@ async fn working_dir(hub: &Hub, requested: &str, method: &str) -> Result<PathBuf
     if !path.is_absolute() {
         return Err(invalid_in(method, &format!("cwd: \"{requested}\" is not an absolute path")));
     }
-    hub.rules().working_dirs.check(path).await.map_err(|why| invalid_in(method, &format!("cwd: {why}")))
+    hub.0.config.rules().working_dirs.check(path).await.map_err(|why| invalid_in(method, &format!("cwd: {why}")))
 }
 
 /// Builds an [`Inbound`] from the parameters of `chat.send`, or returns what is wrong with them.
@@ -280,21 +280,23 @@ pub async fn chat(hub: &Hub, principal: &str, params: SendParams) -> Result<Inbo
     let ParsedMessage { command, inline, text } = if is_literal {
         ParsedMessage { command: None, inline: InlineQueue::Nothing, text: text.to_owned() }
     } else {
-        hub.rules().parse(principal, text)
+        hub.0.config.rules().parse(principal, text)
     };
-    let (route, delivery) = match hub.reply_delivery(&key, &origin_route).filter(|_| deliver != Some(false)) {
-        Some(delivery) => (origin_route, Some(delivery)),
-        None if deliver == Some(true) && origin_route == Route::default() => {
-            let request = DeliveryRequest { is_wanted: true, route: origin_route };
-            // The sender reads the reply on its own connection, so delivery is best effort.
-            hub.plan_delivery(&key, &request, true)
-                .await
-                .map_err(|why| invalid_send(&why))?
-                .map(|(route, delivery)| (route, Some(delivery)))
-                .unwrap_or_default()
-        }
-        None => (origin_route, None),
-    };
+    let (route, delivery) =
+        match hub.deliveries().reply_delivery(&key, &origin_route).filter(|_| deliver != Some(false)) {
+            Some(delivery) => (origin_route, Some(delivery)),
+            None if deliver == Some(true) && origin_route == Route::default() => {
+                let request = DeliveryRequest { is_wanted: true, route: origin_route };
+                // The sender reads the reply on its own connection, so delivery is best effort.
+                hub.deliveries()
+                    .plan(&key, &request, true)
+                    .await
+                    .map_err(|why| invalid_send(&why))?
+                    .map(|(route, delivery)| (route, Some(delivery)))
+                    .unwrap_or_default()
+            }
+            None => (origin_route, None),
+        };
     let mode = queue_mode.as_deref().and_then(QueueMode::parse);
     let requested_queue =
         mode.map(|mode| InlineQueue::Set(QueueOverrides { mode: Some(mode), ..QueueOverrides::default() }));
@@ -361,13 +363,15 @@ pub fn channel_message(
     let ChannelMessage { origin, principal, sender, key, text: written, pictures, route, message: message_id, at } =
         incoming;
     let run = run_of(&origin)?;
-    let ParsedMessage { command, inline, text } = hub.rules().parse(&principal, written.trim());
+    let ParsedMessage { command, inline, text } = hub.0.config.rules().parse(&principal, written.trim());
     let text = if command.is_some() { written.trim().to_owned() } else { build_text(&text) };
     let mut message = User::text(text, at);
     message.extra.insert("idempotencyKey".to_owned(), format!("{run}:user").into());
     attachments::attach(&mut message, pictures);
-    let delivery =
-        hub.reply_delivery(&key, &route).map(|delivery| ReplyDelivery { reply_to: Some(message_id), ..delivery });
+    let delivery = hub
+        .deliveries()
+        .reply_delivery(&key, &route)
+        .map(|delivery| ReplyDelivery { reply_to: Some(message_id), ..delivery });
     let sender =
         InboundSender { on_channel: Some(sender), text: Some(written), ..InboundSender::new(&principal, CHANNEL) };
     let mut inbound = Inbound {
@@ -383,7 +387,7 @@ pub fn channel_message(
 
 /// True if this text is a command when the owner writes it.
 pub fn is_command(hub: &Hub, text: &str) -> bool {
-    hub.rules().parse(OWNER, text.trim()).command.is_some()
+    hub.0.config.rules().parse(OWNER, text.trim()).command.is_some()
 }
 
 /// Returns the run id of an event: equal for equal events, so that a repeated event is a duplicate.
@@ -429,11 +433,11 @@ async fn resolve(
     match (requested, id) {
         (Some(agent), _) => Ok((agent.main_session(), None)),
         (None, Some(id)) => {
-            let found = hub.find_session(&id).await.map_err(|error| ErrorShape::unavailable(error.to_string()))?;
+            let found = hub.sessions().find(&id).await.map_err(|error| ErrorShape::unavailable(error.to_string()))?;
             let key = match found {
                 Some(key) => key,
                 None => {
-                    let found_agent = hub.find_transcript(&id).await;
+                    let found_agent = hub.sessions().find_transcript(&id).await;
                     let agent = found_agent.map_err(|error| ErrorShape::unavailable(error.to_string()))?;
                     SessionKey::explicit(&agent.unwrap_or(default), &id)
                 }
@@ -470,7 +474,7 @@ fn channel(hub: &Hub, raw: &str) -> Result<String, ErrorShape> {
     let name = raw.trim().to_lowercase();
     let alias = CHANNEL_ALIASES.iter().find(|(alias, _)| *alias == name);
     let name = alias.map_or(name.as_str(), |(_, channel)| channel);
-    let is_known = name.is_empty() || CHANNELS.contains(&name) || hub.channel_traits(name).is_some();
+    let is_known = name.is_empty() || CHANNELS.contains(&name) || hub.deliveries().channel_traits(name).is_some();
     if is_known { Ok(name.to_owned()) } else { Err(invalid(&format!("unknown channel: {name}"))) }
 }
 
@@ -483,7 +487,7 @@ async fn plan_delivery(
     is_best_effort: Option<bool>,
 ) -> Result<(Route, Option<ReplyDelivery>), ErrorShape> {
     let is_best_effort = is_best_effort.unwrap_or(key.is_main() || key.kind() == "global");
-    let planned = hub.plan_delivery(key, &request, is_best_effort).await.map_err(|why| invalid(&why))?;
+    let planned = hub.deliveries().plan(key, &request, is_best_effort).await.map_err(|why| invalid(&why))?;
     Ok(planned.map(|(route, delivery)| (route, Some(delivery))).unwrap_or_default())
 }
 

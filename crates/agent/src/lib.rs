@@ -40,7 +40,7 @@ pub use homard_budget as budget;
 pub use homard_compact::prune::Settings as Pruning;
 pub use homard_delivery::{channel_sender, reply_settings};
 pub use homard_events::{activity, event, replies::payload_of, session_row as row};
-pub use hub::{Hub, HubEvent, HubRules, Inbound, InboundOptions, InboundReply, InboundSender};
+pub use hub::{FencedStore, Hub, HubEvent, HubRules, Inbound, InboundOptions, InboundReply, InboundSender};
 pub use lane::mutations::{ChangeError, DeletedSession, InjectedMessage, Patch};
 pub use profile::{Agents, Profile, RunSettings, ToolMode};
 pub use run::{CONTINUE_NUDGE, FLUSH_PROMPT, REPLY_NUDGE, guard::RunBounds};

@@ -85,7 +85,7 @@ pub async fn start(
     let GatewayOptions { control_ui, crash_loops, log, .. } = options;
     // Before any command runs.
     let exec_approvals = approvals::open(&app.hub, paths).await?;
-    if app.hub.unfinished().await? > 0 {
+    if app.hub.lifecycle().unfinished().await? > 0 {
         // Resumed runs may need the tools that they had.
         app.settle(&chosen.loaded).await?;
     }
@@ -147,7 +147,7 @@ impl StartedGateway {
         // Plugins start in the background; only what needs one waits for it.
         let plugin_start = AbortOnDropHandle::new(task::spawn("plugins", async move {
             plugins.start().await;
-            hub.gateway_started(port).await;
+            hub.hooks().gateway_started(port).await;
         }));
         let failed = |error| Error::Task { what: "the gateway task failed", error };
         tokio::select! {
@@ -163,9 +163,9 @@ impl StartedGateway {
             task.await.map_err(|error| Error::Task { what: "the approvals task failed", error })?;
         }
         drop(plugin_start);
-        app.hub.gateway_stopping("shutdown").await;
+        app.hub.hooks().gateway_stopping("shutdown").await;
         // Runs first, so that clients still receive their end.
-        app.hub.shut_down().await;
+        app.hub.lifecycle().shut_down().await;
         close.cancel();
         serving.await.map_err(failed)
     }
@@ -174,10 +174,10 @@ impl StartedGateway {
 /// Recovers unfinished runs.
 async fn recover(hub: &Hub, loops: CrashLoops) -> Result<RecoveryResult, Error> {
     let failed = |error: &dyn fmt::Display| Error::Recovery(error.to_string());
-    let mut recovered = hub.recover(loops).await.map_err(|error| failed(&error))?;
+    let mut recovered = hub.lifecycle().recover(loops).await.map_err(|error| failed(&error))?;
     if loops == CrashLoops::Resume {
-        for run in hub.held().await.map_err(|error| failed(&error))? {
-            hub.release(&run.run).await.map_err(|error| failed(&error))?;
+        for run in hub.runs().held().await.map_err(|error| failed(&error))? {
+            hub.runs().release(&run.run).await.map_err(|error| failed(&error))?;
             recovered = RecoveryResult { resumed: recovered.resumed + 1, held: recovered.held.saturating_sub(1) };
         }
     }

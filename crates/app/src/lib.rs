@@ -36,7 +36,7 @@ pub mod working_dir;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use homard_agent::{Hub, HubEvent, HubRules};
+use homard_agent::{FencedStore, Hub, HubEvent, HubRules};
 use homard_config::LoadedConfig;
 use homard_journal::Journal;
 use homard_prompt::history_limits::{ChannelLimits, HistoryLimits};
@@ -128,13 +128,18 @@ impl App {
         };
         let (main, subagent) = slots(config);
         let slots = Slots::new(main, subagent, 1);
-        let (hub, feed) =
-            Hub::start_with(ambient, (journal.clone(), journal.fence()), agents, slots, rules(config, &factory));
+        let (hub, feed) = Hub::start(
+            ambient,
+            FencedStore::new(journal.clone(), journal.fence()),
+            agents,
+            slots,
+            rules(config, &factory),
+        );
         if factory.tool_deps.hub.set(hub.clone()).is_err() {
             tracing::error!("AgentFactory is already bound to a hub (bug)");
         }
         all_warnings.extend(factory.channels.apply_config(&chosen.loaded));
-        hub.set_channel_sender(Arc::new(factory.channels.clone()));
+        hub.deliveries().set_sender(Arc::new(factory.channels.clone()));
         let maintained = journal.clone();
         let maintenance = homard_runtime::task::spawn("journal", async move { maintained.maintain().await });
         Ok((Self { hub, journal, remark, warnings: all_warnings, factory, upkeep: maintenance, checkpoints }, feed))
@@ -155,9 +160,9 @@ impl App {
 
     /// Stops all runs, waits until everything is stored, and unlocks the state directory.
     pub async fn close(self) -> Result<(), Error> {
-        self.hub.shut_down().await;
+        self.hub.lifecycle().shut_down().await;
         // Hooks receive the events of the last run, too.
-        self.hub.flush_hooks(HOOK_FLUSH_TIMEOUT).await;
+        self.hub.hooks().flush(HOOK_FLUSH_TIMEOUT).await;
         self.upkeep.abort();
         // Background commands end: no process will be left to poll them.
         self.factory.tool_deps.background.kill_all().await;
@@ -185,8 +190,8 @@ pub(crate) fn apply_config(
     let AgentSet { agents, warnings: mut all_warnings, .. } = factory.build_agents(loaded)?;
     all_warnings.extend(factory.channels.apply_config(loaded));
     let (main, subagent) = slots(&loaded.config);
-    hub.slots().resize(RunClass::Main, main);
-    hub.slots().resize(RunClass::Subagent, subagent);
+    hub.runs().slots().resize(RunClass::Main, main);
+    hub.runs().slots().resize(RunClass::Subagent, subagent);
     hub.reconfigure(agents, rules(&loaded.config, factory));
     Ok(all_warnings)
 }

@@ -23,7 +23,7 @@ pub fn of(app: &App, live: &ConfigReloader, paths: &Paths) -> Outages {
         });
         let channel = |((channel, account), why)| Outage { part: "channel", id: format!("{channel}:{account}"), why };
         let config = live.rejected().map(|why| Outage { part: "config", id: file.clone(), why });
-        let held_runs = hub.held_ids().into_iter().map(|run| {
+        let held_runs = hub.runs().held_ids().into_iter().map(|run| {
             let why = format!(
                 "held, because it was active at several crashes in a row; continue it with: homard runs release {run}; \
                  or end it with: homard runs drop {run}"

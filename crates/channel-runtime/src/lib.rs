@@ -223,7 +223,7 @@ impl Channels {
             }
             previous.stop.cancel();
         }
-        let commands = self.0.hub.get().map(Hub::commands).unwrap_or_default();
+        let commands = self.0.hub.get().map(|hub| hub.sessions().commands()).unwrap_or_default();
         let built = build(&self.0.clients, (channel, name), &config, &commands)?;
         Ok(Arc::new(AccountRuntime {
             channel: built.channel(),
@@ -256,13 +256,13 @@ impl Channels {
     /// Otherwise the reply replaces it, or already has.
     async fn resolve_draft(self, run: RunId, location: DraftLocation) {
         let Some(hub) = self.0.hub.get() else { return };
-        let has_no_reply = match hub.follow(&run) {
+        let has_no_reply = match hub.runs().follow(&run) {
             Some(subscriber) => match subscriber.end().await {
                 TapeState::Ended(end) => !has_reply(&end.outcome, &end.replies),
                 TapeState::Queued | TapeState::Running | TapeState::Broken(_) | TapeState::Rejected => false,
             },
             None => {
-                let report = hub.reported(&run).await.ok().flatten();
+                let report = hub.runs().result(&run).await.ok().flatten();
                 report.is_some_and(|report| !has_reply(report.outcome(), report.replies()))
             }
         };
@@ -343,7 +343,7 @@ impl Channels {
     /// Returns the deliveries that have not arrived, as far as known.
     pub async fn outbox(&self) -> Result<Vec<DeliveryRow>, StoreError> {
         match self.0.hub.get() {
-            Some(hub) => hub.outbox().await,
+            Some(hub) => hub.deliveries().outbox().await,
             None => Ok(Vec::new()),
         }
     }

@@ -105,14 +105,14 @@ async fn dispatch(server: Arc<ServerState>, peer: AdmittedPeer, request: Request
 /// Returns the components that are failing, each once. Recovery of unfinished runs is not among them: it completes
 /// before the first request is served.
 async fn failing(server: &ServerState) -> Vec<&'static str> {
-    if server.stop.is_cancelled() || server.hub.is_draining() {
+    if server.stop.is_cancelled() || server.hub.lifecycle().is_draining() {
         return vec!["stopping"];
     }
     let mut failing = Vec::new();
-    if !server.hub.is_storing(JOURNAL_TIMEOUT).await {
+    if !server.hub.lifecycle().is_storing(JOURNAL_TIMEOUT).await {
         failing.push("journal");
     }
-    if server.hub.live_runs().iter().any(|run| run.progress == RunProgress::Stuck) {
+    if server.hub.runs().live().iter().any(|run| run.progress == RunProgress::Stuck) {
         failing.push("lane");
     }
     for outage in server.monitoring.outages.as_ref().map(|outages| outages()).unwrap_or_default() {

@@ -209,8 +209,10 @@ async fn read(
     progress: &Progress,
 ) -> Result<Option<EntryId>, ErrorShape> {
     // A session that was deleted meanwhile has nothing to publish.
-    let Some(record) = hub.session(key).await.map_err(unavailable)? else { return Ok(None) };
-    let Some(lines) = hub.transcript_entries(key, session).await.map_err(unavailable)? else { return Ok(None) };
+    let Some(record) = hub.sessions().get(key).await.map_err(unavailable)? else { return Ok(None) };
+    let Some(lines) = hub.sessions().transcript_entries(key, session).await.map_err(unavailable)? else {
+        return Ok(None);
+    };
     let row = ActiveRuns::now(hub).row(key, &record, Generation::Four);
     for (count, message) in (1..).zip(displayed_entries(&lines, progress.first_unpublished(&lines))) {
         projector.publish_message(key.clone(), &payload(key, session, message, &record, &row));

@@ -45,7 +45,7 @@ pub(crate) fn publish(
             }
             let active_runs = ActiveRuns::now(&hub);
             for change in pending {
-                match hub.session(&change.key).await {
+                match hub.sessions().get(&change.key).await {
                     Ok(found) => {
                         let row = found.map(|record| active_runs.row(&change.key, &record, Generation::Four));
                         projector.publish_session_change(&payload(&change, row, hub.ambient().now_ms()));
@@ -80,7 +80,7 @@ impl ActiveRuns {
     /// Reads the active runs.
     pub(crate) fn now(hub: &Hub) -> Self {
         let mut runs = HashMap::<_, Vec<_>>::new();
-        for run in hub.live_runs() {
+        for run in hub.runs().live() {
             runs.entry(run.key).or_default().push(run.run);
         }
         Self { runs, read_at: hub.ambient().now_ms() }

@@ -165,7 +165,7 @@ impl Schedule {
         wake: &WakeMode,
     ) -> Result<(), ChangeError> {
         let agent = agent.unwrap_or_else(|| self.hub.agents().default_id().clone());
-        self.hub.note_event_of(&agent.main_session(), text.to_owned(), authority).await?;
+        self.hub.sessions().note_event_of(&agent.main_session(), text.to_owned(), authority).await?;
         if *wake != WakeMode::NextHeartbeat {
             self.heartbeats.wake(agent, "wake".to_owned());
         }

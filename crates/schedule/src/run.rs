@@ -63,7 +63,7 @@ pub(super) async fn with_delivery(
     AnswerTarget { request, is_best_effort }: &AnswerTarget,
     main: &SessionKey,
 ) -> Result<Inbound, String> {
-    Ok(match hub.plan_delivery(main, request, *is_best_effort).await? {
+    Ok(match hub.deliveries().plan(main, request, *is_best_effort).await? {
         Some((route, delivery)) => Inbound { reply: InboundReply::new(route, Some(delivery)), ..inbound },
         None => inbound,
     })
@@ -118,7 +118,7 @@ pub(super) async fn run(hub: &Hub, inbound: Inbound) -> Option<ScheduledResult> 
             Some(ScheduledResult { heartbeat: end.heartbeat.clone(), ..result })
         }
         // A run that is interrupted by the shutdown continues at the next start.
-        TapeState::Broken(_) if hub.is_draining() => None,
+        TapeState::Broken(_) if hub.lifecycle().is_draining() => None,
         TapeState::Broken(why) => Some(ScheduledResult::failed(why)),
         TapeState::Rejected | TapeState::Queued | TapeState::Running => None,
     }

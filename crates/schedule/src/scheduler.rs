@@ -239,7 +239,7 @@ impl Scheduler {
     /// Sends a job's event to the main session and wakes it.
     async fn notify_main(&mut self, job: &CronJob, text: &str) -> Result<(), String> {
         let agent = job.agent(self.hub.agents().default_id());
-        let result = self.hub.note_event(&agent.main_session(), text.to_owned()).await;
+        let result = self.hub.sessions().note_event(&agent.main_session(), text.to_owned()).await;
         result.map_err(|error| error.to_string())?;
         if job.wake_mode != WakeMode::NextHeartbeat {
             self.heartbeats.wake(agent, format!("cron:{}", job.id));
@@ -326,7 +326,8 @@ impl Scheduler {
     /// True if the hub knows the run of a slot.
     async fn is_known(&mut self, job: &CronJob, slot: u64) -> bool {
         let Some(run) = job.run_id(slot) else { return false };
-        let is_over = matches!(self.hub.wait(&run, Duration::ZERO).await, Ok(homard_agent::hub::WaitResult::Ended(_)));
-        is_over || self.hub.session_of(&run).is_some()
+        let is_over =
+            matches!(self.hub.runs().wait(&run, Duration::ZERO).await, Ok(homard_agent::hub::WaitResult::Ended(_)));
+        is_over || self.hub.runs().session_of(&run).is_some()
     }
 }

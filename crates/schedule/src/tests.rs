@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 use homard_agent::{
-    Agents, Profile,
+    Agents, FencedStore, HubRules, Profile,
     channel_sender::{ChannelSender, ChannelTraits, OutgoingAction, Receipt, Recipient, SendError},
 };
 use homard_model::{EventStream, Model, ModelEvent, ModelSpec, Request, candidates::Candidates, stream::AnswerEnd};
@@ -91,8 +91,9 @@ fn hub(reply: &str, permits: usize) -> (Hub, Arc<TestModelState>) {
     let candidates = Candidates::single(Arc::new(TestModel(model_state.clone())));
     let timeout = Some(Duration::from_secs(20 * 3600));
     let profile = Profile { timeout, ..Profile::new(AgentId::main(), candidates) };
-    let store = (Arc::new(MemoryStore::default()) as Arc<dyn homard_store::Store>, Fence::default());
-    let (hub, _) = Hub::start(Ambient::fixed(START_MS), store, Agents::new(profile, []), Slots::default());
+    let store = FencedStore::new(Arc::new(MemoryStore::default()), Fence::default());
+    let (hub, _) =
+        Hub::start(Ambient::fixed(START_MS), store, Agents::new(profile, []), Slots::default(), HubRules::default());
     (hub, model_state)
 }
 
@@ -192,7 +193,7 @@ async fn an_isolated_job_runs_in_its_own_session_with_a_new_transcript_each_time
     assert_ne!(lines[0]["sessionId"], lines[1]["sessionId"]);
     assert_eq!(fixture.prompts()[0], "[cron:j1 Look] look round\nCurrent time: Sunday, 2026-11-15 01:00 +00:00 (UTC)");
     let key = SessionKey::parse("agent:main:cron:j1", &AgentId::main()).unwrap();
-    assert_eq!(fixture.hub.history(&key).await.unwrap().unwrap().1.len(), 2);
+    assert_eq!(fixture.hub.sessions().history(&key).await.unwrap().unwrap().1.len(), 2);
     let state = &fixture.job("j1")["state"];
     assert_eq!((&state["lastStatus"], &state["nextRunAtMs"]), (&json!("ok"), &json!(START_MS + 3 * HOUR)));
     assert_eq!(state.get("runningAtMs"), None);
@@ -409,7 +410,7 @@ async fn set_last_route(hub: &Hub, channel: &str, to: &str) {
     let changes = json!({"lastChannel": channel, "lastTo": to});
     let Value::Object(changes) = changes else { panic!() };
     let patch = homard_agent::Patch { expected: None, changes };
-    hub.patch(&AgentId::main().main_session(), patch).await.unwrap();
+    hub.sessions().patch(&AgentId::main().main_session(), patch).await.unwrap();
 }
 
 // Acceptance D4.
@@ -418,7 +419,7 @@ async fn a_finding_is_sent_to_the_configured_chat_and_the_event_names_it() {
     let sent = |target: &'static str, to: Option<&'static str>| async move {
         let (hub, model_state) = hub("fire", 1000);
         let chat = Arc::new(RecordingChat::default());
-        hub.set_channel_sender(chat.clone());
+        hub.deliveries().set_sender(chat.clone());
         set_last_route(&hub, "telegram", "42").await;
         let config = HeartbeatConfig {
             target: target.into(),
@@ -434,7 +435,7 @@ async fn a_finding_is_sent_to_the_configured_chat_and_the_event_names_it() {
             let heartbeat = next_event(&mut events, "heartbeat", "").await;
             heartbeats.push(json!([heartbeat["status"], heartbeat["reason"], heartbeat["channel"], heartbeat["to"]]));
         }
-        fixture.hub.wait_delivered().await;
+        fixture.hub.deliveries().wait_empty().await;
         let delivered = chat.0.lock().unwrap().clone();
         (heartbeats, delivered)
     };

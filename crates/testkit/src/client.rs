@@ -153,21 +153,21 @@ impl TraceClient {
                 }
                 Err(error) => self.refuse(&error),
             },
-            ActKind::AbortRun(run) => self.abort(self.hub.session_of(&run).as_ref(), Some(run)).await,
+            ActKind::AbortRun(run) => self.abort(self.hub.runs().session_of(&run).as_ref(), Some(run)).await,
             ActKind::Event { key, text } => self.event(&key, text).await,
             ActKind::Reset { key } => self.reset(&key).await,
             ActKind::Undo { key } => self.undo(&key).await,
             ActKind::Resize(class, size) => self.slots.resize(class, size),
             ActKind::Drain(timeout_after) => {
-                self.hub.drain(timeout_after).await;
+                self.hub.lifecycle().drain(timeout_after).await;
                 self.respond("stopped");
             }
             ActKind::ShutDown => {
-                self.hub.shut_down().await;
+                self.hub.lifecycle().shut_down().await;
                 self.respond("stopped");
             }
-            ActKind::Release(run) => self.respond_to_decision("released", self.hub.release(&run).await),
-            ActKind::Drop(run) => self.respond_to_decision("dropped", self.hub.drop_held(&run).await),
+            ActKind::Release(run) => self.respond_to_decision("released", self.hub.runs().release(&run).await),
+            ActKind::Drop(run) => self.respond_to_decision("dropped", self.hub.runs().drop_held(&run).await),
             // Not an act of a client.
             ActKind::Restart(_) => {}
         }
@@ -286,7 +286,7 @@ impl TraceClient {
 
     async fn event(&self, key: &str, text: String) {
         let Some(key) = self.key(key) else { return };
-        match self.hub.note_event(&key, text.clone()).await {
+        match self.hub.sessions().note_event(&key, text.clone()).await {
             Ok(()) => {
                 self.respond("noted");
                 self.acknowledgements.lock().events.push((key, text));
@@ -297,7 +297,7 @@ impl TraceClient {
 
     async fn reset(&self, key: &str) {
         let Some(key) = self.key(key) else { return };
-        match self.hub.reset(&key, "reset").await {
+        match self.hub.sessions().reset(&key, "reset").await {
             Ok(record) => self.respond(&format!("has {}", record.session_id)),
             Err(error) => self.respond(&format!("error {error}")),
         }
@@ -305,7 +305,7 @@ impl TraceClient {
 
     async fn undo(&self, key: &str) {
         let Some(key) = self.key(key) else { return };
-        match self.hub.undo_compaction(&key, None).await {
+        match self.hub.sessions().undo_compaction(&key, None).await {
             Ok(entry) => self.respond(&format!("undone {entry}")),
             Err(error) => self.respond(&format!("error {error}")),
         }
@@ -324,13 +324,13 @@ impl TraceClient {
         };
         let wait_timeout = Duration::from_millis(params.timeout_ms.unwrap_or(30_000));
         let started_at = tokio::time::Instant::now();
-        let waited = match self.hub.wait(&params.run_id, wait_timeout).await {
+        let waited = match self.hub.runs().wait(&params.run_id, wait_timeout).await {
             Ok(waited) => waited,
             Err(error) => return self.respond(&format!("error {error}")),
         };
         let remaining = wait_timeout.saturating_sub(started_at.elapsed());
         let delivery = match &waited {
-            WaitResult::Ended(_) => self.hub.delivery_result(&params.run_id, remaining).await,
+            WaitResult::Ended(_) => self.hub.deliveries().result(&params.run_id, remaining).await,
             WaitResult::Queued | WaitResult::Timeout | WaitResult::Broken(_) => Ok(DeliveryResult::Delivered),
         };
         match delivery {
@@ -345,7 +345,7 @@ impl TraceClient {
 
     async fn abort(&self, key: Option<&SessionKey>, run: Option<RunId>) {
         let stopped = match key {
-            Some(key) => self.hub.abort(key, run, AbortReason::User).await,
+            Some(key) => self.hub.runs().abort(key, run, AbortReason::User).await,
             None => Vec::new(),
         };
         self.respond(&format!("stopped {}", json!(stopped)));

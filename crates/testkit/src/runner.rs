@@ -11,7 +11,7 @@ use std::{
 };
 
 use homard_agent::{
-    Agents, Hub, HubRules, Profile, RunSettings, Tape, TapeEvent,
+    Agents, FencedStore, Hub, HubRules, Profile, RunSettings, Tape, TapeEvent,
     hub::{CrashLoops, WaitResult},
     profile::{LevelSettings, ModelResolver, RetrySettings},
     tape::TapeState,
@@ -25,9 +25,7 @@ use homard_prompt::PromptConfig;
 use homard_proto::{AgentId, Generation, RunId, SessionId, SessionKey, transcript::Entry};
 use homard_queue::Slots;
 use homard_runtime::{Ambient, task};
-use homard_store::{
-    DeliveryRow, Fence, MemoryStore, ProcessEnd, Rec, RunRow, Session, Store, StoreReader, StoreWriter,
-};
+use homard_store::{DeliveryRow, Fence, MemoryStore, ProcessEnd, Rec, RunRow, Session, StoreReader, StoreWriter};
 use jiff::tz::TimeZone;
 use serde_json::json;
 use tokio::{
@@ -362,12 +360,12 @@ impl TestEnvironment {
         self.conditions.stopped = false;
         self.requests_before = self.fakes.script.requests().len();
         let ambient = self.ambient();
-        let store: (Arc<dyn Store>, _) = (self.store.clone(), Fence::default());
+        let store = FencedStore::new(self.store.clone(), Fence::default());
         let agents = self.hub.agents.clone();
         let rules = HubRules { hooks: self.fakes.hooks.hooks(), ..self.hub.rules.clone() };
-        let (hub, feed) = Hub::start_with(ambient.clone(), store, agents, self.hub.slots.clone(), rules);
+        let (hub, feed) = Hub::start(ambient.clone(), store, agents, self.hub.slots.clone(), rules);
         if !self.fakes.platforms.is_empty() {
-            hub.set_channel_sender(self.fakes.platforms.clone());
+            hub.deliveries().set_sender(self.fakes.platforms.clone());
         }
         let (stop, stopped) = channel::channel(false);
         let recorder = task::spawn("follow all runs", self.run_log.clone().follow(feed, self.clock.clone(), stopped));
@@ -378,7 +376,7 @@ impl TestEnvironment {
             end = self.perform_acts(&hub) => end?,
         };
         if matches!(end, End::Over) {
-            if timeout(STOP, hub.shut_down()).await.is_err() {
+            if timeout(STOP, hub.lifecycle().shut_down()).await.is_err() {
                 let complaint = format!("the hub did not stop within {STOP:?}: something is still at work");
                 self.complaints.push(complaint);
             }
@@ -429,7 +427,7 @@ impl TestEnvironment {
             // Messages that the hub submits itself at the end of a run are still being submitted.
             sleep(Duration::from_millis(1)).await;
             let is_left = self.settle(hub).await?;
-            if timeout(PATIENCE, hub.wait_delivered()).await.is_err() {
+            if timeout(PATIENCE, hub.deliveries().wait_empty()).await.is_err() {
                 self.complaints.push(format!("something is still to be sent after {PATIENCE:?}"));
             }
             match self.rigour {
@@ -440,7 +438,7 @@ impl TestEnvironment {
             }
         }
         for (run, _) in self.store.accepted().accepted {
-            let wait_result = hub.wait(&run, Duration::from_secs(1)).await?;
+            let wait_result = hub.runs().wait(&run, Duration::from_secs(1)).await?;
             self.wait_results.push((run, wait_result));
         }
         Ok(End::Over)
@@ -448,10 +446,10 @@ impl TestEnvironment {
 
     /// Recovers unfinished runs. At the very end the owner releases held runs.
     async fn recover(&self, hub: &Hub) -> anyhow::Result<()> {
-        hub.recover(CrashLoops::Hold).await?;
+        hub.lifecycle().recover(CrashLoops::Hold).await?;
         if self.rigour == Rigour::EveryRunEnds && self.acts.is_empty() {
-            for held in hub.held().await? {
-                hub.release(&held.run).await?;
+            for held in hub.runs().held().await? {
+                hub.runs().release(&held.run).await?;
             }
         }
         Ok(())
@@ -460,7 +458,7 @@ impl TestEnvironment {
     /// Waits for the runs without a waiting client. Returns true if some are left that are not active.
     async fn settle(&mut self, hub: &Hub) -> anyhow::Result<bool> {
         for unfinished in self.store.recover().await? {
-            if let Some(subscriber) = hub.follow(&unfinished.row.run)
+            if let Some(subscriber) = hub.runs().follow(&unfinished.row.run)
                 && timeout(PATIENCE, subscriber.end()).await.is_err()
             {
                 self.complaints.push(format!("run {} is still at work after {PATIENCE:?}", unfinished.row.run));

@@ -184,12 +184,12 @@ async fn start(hub: &Hub, cx: &ToolCx, after: Duration, report: String) {
     let (session, id, stop) = (cx.session.clone(), cx.call.to_string(), CancellationToken::new());
     let origin = CommandOrigin::from(&cx.origin);
     let command = BackgroundCommand { id: id.clone(), command: format!("work {id}"), origin, stop: stop.clone() };
-    hub.command_started(&session, command, true).await;
+    hub.background().started(&session, command, true).await;
     let hub = hub.clone();
     task::spawn("background command", async move {
         match stop.run_until_cancelled(tokio::time::sleep(after)).await {
-            Some(()) => hub.command_ended(&session, &id, &report).await,
-            None => hub.command_settled(&session, &id).await,
+            Some(()) => hub.background().ended(&session, &id, &report).await,
+            None => hub.background().settled(&session, &id).await,
         }
     });
 }
@@ -253,7 +253,7 @@ impl Tool for ScriptedTool {
             behaviour.answer = ToolAnswer::Says(error_result);
         }
         if let (Some(command), Some(hub)) = (&behaviour.reads_background, &cx.hub) {
-            hub.command_settled(&cx.session, command).await;
+            hub.background().settled(&cx.session, command).await;
         }
         let (is_cancellable, lends_slot) = (behaviour.is_cancellable, behaviour.lends_slot);
         let work = run_behaviour(behaviour, cx.progress);

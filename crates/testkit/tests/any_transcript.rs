@@ -8,7 +8,8 @@
 use std::{fs, path::Path, sync::Arc};
 
 use homard_agent::{
-    Agents, Hub, Inbound, InboundSender, Outcome, Profile, Subscriber, hub::SubmitOutcome, tape::TapeState,
+    Agents, FencedStore, Hub, HubRules, Inbound, InboundSender, Outcome, Profile, Subscriber, hub::SubmitOutcome,
+    tape::TapeState,
 };
 use homard_journal::Journal;
 use homard_model::{Error, ErrorKind, Model, ModelSpec, Request, candidates::Candidates, stream::AnswerEnd, tokens};
@@ -230,7 +231,13 @@ impl CompactionFixture {
         let journal = Journal::open(state, || 1_800_000_000_000).unwrap();
         let fence = journal.fence();
         let agents = agents(&script, summarizer);
-        let (hub, _) = Hub::start(Ambient::system(), (Arc::new(journal), fence), agents, Slots::new(4, 8, 1));
+        let (hub, _) = Hub::start(
+            Ambient::system(),
+            FencedStore::new(Arc::new(journal), fence),
+            agents,
+            Slots::new(4, 8, 1),
+            HubRules::default(),
+        );
         let key = SessionKey::parse("main", &AgentId::main()).unwrap();
         Self { hub, script, key, window, summarizer }
     }
@@ -254,7 +261,7 @@ impl CompactionFixture {
     /// Compacts the conversation in the small context window; returns the next request and its estimated size.
     async fn compact(&mut self) -> Option<(Request, u64)> {
         self.set_window(self.window);
-        let report = self.hub.compact(&self.key, None).await.unwrap();
+        let report = self.hub.sessions().compact(&self.key, None).await.unwrap();
         report.tokens?;
         let (_, after) = report.tokens.unwrap();
         Some((self.request_for("short").await, after))
@@ -305,17 +312,17 @@ proptest! {
                     prop_assert!(size(&compacted) <= threshold + 20, "{} of {}", size(&compacted), threshold);
                     let (calls, results) = calls_and_results(&compacted);
                     prop_assert_eq!(calls, results);
-                    fixture.hub.undo_compaction(&fixture.key, None).await.unwrap();
+                    fixture.hub.sessions().undo_compaction(&fixture.key, None).await.unwrap();
                 }
                 None => prop_assert!(size(&before) <= threshold, "nothing was done for {} of {}", size(&before), threshold),
             }
-            let is_undone = fixture.hub.compactions(&fixture.key).await.unwrap().iter().all(|each| each.is_undone);
+            let is_undone = fixture.hub.sessions().compactions(&fixture.key).await.unwrap().iter().all(|each| each.is_undone);
             prop_assert!(is_undone);
             fixture.set_window(WIDE_WINDOW);
             let after = fixture.request_for("after").await;
             prop_assert_eq!(&after.system, &before.system);
             prop_assert_eq!(&after.messages[..before.messages.len()], &before.messages[..]);
-            fixture.hub.shut_down().await;
+            fixture.hub.lifecycle().shut_down().await;
             Ok(())
         })?;
     }

@@ -16,7 +16,7 @@ use std::{
 
 use async_trait::async_trait;
 use homard_agent::{
-    Agents, Hub, Inbound, InboundSender, Outcome, Profile, Subscriber,
+    Agents, FencedStore, Hub, HubRules, Inbound, InboundSender, Outcome, Profile, Subscriber,
     hub::SubmitOutcome,
     tape::TapeState,
     tool::{Tool, ToolCx, ToolResult, ToolSpec, Toolbox},
@@ -349,7 +349,13 @@ async fn play(turns: usize, summarizer: SummarizerBehaviour, counting: TokenCoun
     profile.compaction.model = Some("script/script-2".to_owned());
     let store = Arc::new(CountingStore::default());
     let agents = Agents::new(profile, []);
-    let (hub, _feed) = Hub::start(Ambient::fixed(0), (store.clone(), Fence::default()), agents, Slots::new(4, 8, 1));
+    let (hub, _feed) = Hub::start(
+        Ambient::fixed(0),
+        FencedStore::new(store.clone(), Fence::default()),
+        agents,
+        Slots::new(4, 8, 1),
+        HubRules::default(),
+    );
     let key = SessionKey::parse("main", &AgentId::main()).unwrap();
     let mut rng = SeededRng::new(7);
     for turn in 0..turns {
@@ -369,7 +375,7 @@ async fn play(turns: usize, summarizer: SummarizerBehaviour, counting: TokenCoun
             "turn {turn} with {summarizer:?} and {counting:?}"
         );
     }
-    hub.shut_down().await;
+    hub.lifecycle().shut_down().await;
     let reads = store.reads.load(Ordering::Relaxed);
     let session = store.load(&key).await.unwrap().unwrap();
     // The transcript keeps every entry.

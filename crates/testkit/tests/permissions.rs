@@ -12,7 +12,7 @@ use std::{
 
 use async_trait::async_trait;
 use homard_agent::{
-    Agents, FLUSH_PROMPT, Hub, Inbound, InboundSender, Profile,
+    Agents, FLUSH_PROMPT, FencedStore, Hub, HubRules, Inbound, InboundSender, Profile,
     access::ToolRules,
     hub::{CrashLoops, WaitResult},
     tool::{Authority, Tool, ToolCx, ToolResult, Toolbox},
@@ -151,7 +151,13 @@ impl PermissionFixture {
             ..Profile::new(AgentId::normalize(id), Candidates::single(script.clone()))
         };
         let agents = Agents::new(profile("main", rules[0]), [profile("ops", rules[1])]);
-        let (hub, _) = Hub::start(Ambient::fixed(EPOCH_MS), (store, Fence::default()), agents, Slots::new(2, 8, 1));
+        let (hub, _) = Hub::start(
+            Ambient::fixed(EPOCH_MS),
+            FencedStore::new(store, Fence::default()),
+            agents,
+            Slots::new(2, 8, 1),
+            HubRules::default(),
+        );
         Self { hub, script, recorded_calls, workdir }
     }
 
@@ -171,13 +177,14 @@ impl PermissionFixture {
 
     async fn wait_for_end(&self, run: &str) {
         let run = RunId::parse(run).unwrap();
-        let waited = self.hub.wait(&run, RUN_TIMEOUT).await.unwrap();
+        let waited = self.hub.runs().wait(&run, RUN_TIMEOUT).await.unwrap();
         assert!(matches!(waited, WaitResult::Ended(_)), "{run}: {waited:?}");
     }
 
     /// Returns the tool results of a session: name, whether it failed, text, details.
     async fn results(&self, key: &SessionKey) -> Vec<(String, bool, String, Value)> {
-        let messages = self.hub.history(key).await.unwrap().map(|(_, messages)| messages).unwrap_or_default();
+        let messages =
+            self.hub.sessions().history(key).await.unwrap().map(|(_, messages)| messages).unwrap_or_default();
         let results = messages.iter().filter_map(|message| match &**message {
             Message::ToolResult(result) => Some((
                 result.tool_name.clone(),
@@ -318,7 +325,7 @@ async fn a_memory_flush_has_the_rights_of_the_last_sender() {
             fixture.send(principal, &format!("r{number}"), &session, &"a long story ".repeat(4_000)).await;
         }
         let until_compacted = async {
-            while fixture.hub.compactions(&session).await.unwrap().is_empty() {
+            while fixture.hub.sessions().compactions(&session).await.unwrap().is_empty() {
                 tokio::task::yield_now().await;
             }
         };
@@ -365,7 +372,7 @@ async fn a_limited_run_passes_on_no_more_authority_than_it_has() {
         fixture.wait_for_end(&child).await;
         fixture.wait_for_end(&format!("report:{child}")).await;
         assert!(
-            results[4].2.contains("agentToAgent") || fixture.hub.session(&ops).await.unwrap().is_some(),
+            results[4].2.contains("agentToAgent") || fixture.hub.sessions().get(&ops).await.unwrap().is_some(),
             "{results:?}"
         );
         let offered = fixture.offered(|_| true);
@@ -387,9 +394,9 @@ async fn a_limited_run_is_limited_after_a_restart() {
         while before.offered(|_| true).is_empty() {
             tokio::task::yield_now().await;
         }
-        before.hub.drain(Duration::ZERO).await;
+        before.hub.lifecycle().drain(Duration::ZERO).await;
         let after = PermissionFixture::with_store(store, calling_model(Vec::new()), [&rules, &rules]);
-        after.hub.recover(CrashLoops::Hold).await.unwrap();
+        after.hub.lifecycle().recover(CrashLoops::Hold).await.unwrap();
         after.wait_for_end("r1").await;
         after.wait_for_end("r2").await;
         let offered = after.offered(|_| true);

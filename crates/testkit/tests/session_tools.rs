@@ -9,7 +9,7 @@ use std::{
 };
 
 use homard_agent::{
-    AbortReason, Agents, Hub, Inbound, InboundSender, Patch, Profile,
+    AbortReason, Agents, FencedStore, Hub, HubRules, Inbound, InboundSender, Patch, Profile,
     hub::{ChildOutcome, ChildRun, WaitResult},
     tool::Toolbox,
 };
@@ -110,7 +110,13 @@ impl SessionToolsFixture {
         let agents = Agents::new(profile("main"), [profile("ops")]);
         let ambient = Ambient::fixed(EPOCH_MS);
         (0..lifetime * 1_000).for_each(|_| drop(ambient.nonce()));
-        let (hub, _) = Hub::start(ambient, (store.clone(), Fence::default()), agents, Slots::new(1, 8, 1));
+        let (hub, _) = Hub::start(
+            ambient,
+            FencedStore::new(store.clone(), Fence::default()),
+            agents,
+            Slots::new(1, 8, 1),
+            HubRules::default(),
+        );
         Self { hub, script }
     }
 
@@ -129,7 +135,7 @@ impl SessionToolsFixture {
 
     async fn wait_for_end(&self, run: &str) {
         let run = RunId::parse(run).unwrap();
-        let waited = self.hub.wait(&run, RUN_TIMEOUT).await.unwrap();
+        let waited = self.hub.runs().wait(&run, RUN_TIMEOUT).await.unwrap();
         assert!(matches!(waited, WaitResult::Ended(_)), "{run}: {waited:?}");
     }
 
@@ -155,7 +161,7 @@ impl SessionToolsFixture {
     }
 
     async fn messages(&self, key: &SessionKey) -> Vec<Arc<Message>> {
-        self.hub.history(key).await.unwrap().map(|(_, messages)| messages).unwrap_or_default()
+        self.hub.sessions().history(key).await.unwrap().map(|(_, messages)| messages).unwrap_or_default()
     }
 
     /// Returns the user messages of a session.
@@ -173,14 +179,14 @@ impl SessionToolsFixture {
     }
 
     async fn session_keys(&self) -> BTreeSet<String> {
-        self.hub.sessions().await.unwrap().into_iter().map(|(key, _)| key.to_string()).collect()
+        self.hub.sessions().list().await.unwrap().into_iter().map(|(key, _)| key.to_string()).collect()
     }
 
     /// Creates a session with a parent, as if it had been spawned by it.
     async fn create_session(&self, child: &str, parent: Option<&str>, label: &str) {
         let mut changes = Extra::from_iter([("label".to_owned(), json!(label))]);
         changes.extend(parent.map(|parent| ("spawnedBy".to_owned(), json!(key(parent).as_str()))));
-        self.hub.patch(&key(child), Patch { expected: None, changes }).await.unwrap();
+        self.hub.sessions().patch(&key(child), Patch { expected: None, changes }).await.unwrap();
     }
 }
 
@@ -226,7 +232,7 @@ async fn a_subagent_runs_independently_and_reports_once() {
     let subagent_request =
         requests.iter().find(|recorded| recorded.request.system.contains("## Subagent Context")).unwrap();
     assert!(subagent_request.request.system.contains("You are a sub-agent. The session agent:main:main started you"));
-    let child_run = ChildRun::of(&fixture.hub.history(&child).await.unwrap().unwrap().0).unwrap();
+    let child_run = ChildRun::of(&fixture.hub.sessions().history(&child).await.unwrap().unwrap().0).unwrap();
     assert_eq!(child_run.ended.map(ChildOutcome::name), Some("done"));
 }
 
@@ -274,7 +280,7 @@ async fn a_stopped_subagent_does_not_report_and_the_next_run_learns_it() {
     let main = key("main");
     let spawn = instruction("sessions_spawn", json!({"task": "hang", "label": "endless"}));
     let (child, _) = child_of(&fixture.send("r1", &main, &spawn).await[0]);
-    let stopped = fixture.hub.abort(&main, None, AbortReason::Stop).await;
+    let stopped = fixture.hub.runs().abort(&main, None, AbortReason::Stop).await;
     assert_eq!(stopped.len(), 1, "the child of a session that is stopped stops");
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(fixture.reports(&main).await, Vec::<String>::new());
@@ -304,7 +310,7 @@ async fn a_report_does_not_bring_a_deleted_session_back() {
     let other = key("other");
     let spawn = instruction("sessions_spawn", json!({"task": "take 9\nsay For nobody."}));
     let (child, _) = child_of(&fixture.send("r1", &other, &spawn).await[0]);
-    fixture.hub.delete(&other, None).await.unwrap();
+    fixture.hub.sessions().delete(&other, None).await.unwrap();
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(fixture.session_keys().await, BTreeSet::from([child.to_string()]));
 }
@@ -496,7 +502,7 @@ async fn a_message_to_another_session_is_answered() {
 async fn a_session_with_send_policy_deny_gets_no_messages() {
     let fixture = SessionToolsFixture::new(&wide());
     let changes = Extra::from_iter([("sendPolicy".to_owned(), json!("deny"))]);
-    fixture.hub.patch(&key("closed"), Patch { expected: None, changes }).await.unwrap();
+    fixture.hub.sessions().patch(&key("closed"), Patch { expected: None, changes }).await.unwrap();
     let send = instruction("sessions_send", json!({"sessionKey": "closed", "message": "say Hi."}));
     assert_eq!(fixture.send("r1", &key("main"), &send).await[0]["status"], "forbidden");
 }
@@ -624,12 +630,12 @@ async fn a_list_shows_session_states_and_messages() {
         instruction("sessions_history", json!({"sessionKey": "other", "limit": 1})),
     ];
     fixture.submit("r3", &main, &instructions.join("\n")).await;
-    fixture.hub.abort(&key("telegram:group:1"), None, AbortReason::User).await;
+    fixture.hub.runs().abort(&key("telegram:group:1"), None, AbortReason::User).await;
     fixture.wait_for_end("r3").await;
     let results = fixture.tool_results(&main).await;
     let message =
         json!({"role": "assistant", "content": [{"type": "text", "text": "One.Two."}], "timestamp": EPOCH_MS});
-    let id = &fixture.hub.history(&key("other")).await.unwrap().unwrap().0.session_id;
+    let id = &fixture.hub.sessions().history(&key("other")).await.unwrap().unwrap().0.session_id;
     let row = json!({
         "key": "agent:main:other", "kind": "other", "updatedAt": EPOCH_MS, "sessionId": id, "modelProvider": "script",
         "model": "script-1", "contextTokens": 200_000, "abortedLastRun": false, "channel": "unknown", "status": "idle",
@@ -695,7 +701,7 @@ async fn hostile_names_create_nothing() {
 
 /// The work of one hub lifetime: starts a subagent and waits for its end.
 async fn spawn_and_wait(fixture: &SessionToolsFixture, cleanup: &str) {
-    fixture.hub.recover(Default::default()).await.unwrap();
+    fixture.hub.lifecycle().recover(Default::default()).await.unwrap();
     let main = key("main");
     let spawn =
         instruction("sessions_spawn", json!({"task": "take 2\nsay Found.", "label": "finder", "cleanup": cleanup}));
@@ -718,7 +724,7 @@ fn run_lifetime(store: &TestStore, lifetime: u64, cleanup: &str) -> Option<(Vec<
                 Some((
                     fixture.reports(&main).await,
                     fixture.tool_results(&main).await,
-                    fixture.hub.unfinished().await.unwrap(),
+                    fixture.hub.lifecycle().unfinished().await.unwrap(),
                 ))
             }
         }

@@ -76,9 +76,9 @@ impl CommandReporter {
             let outcome = job.finished().await;
             // A command that was stopped on purpose needs no report.
             if outcome.stopped == Some("cancel") {
-                self.hub.command_settled(&session, &id).await;
+                self.hub.background().settled(&session, &id).await;
             } else {
-                self.hub.command_ended(&session, &id, &report(&id, &job, &outcome)).await;
+                self.hub.background().ended(&session, &id, &report(&id, &job, &outcome)).await;
             }
         });
     }
@@ -158,7 +158,7 @@ impl BackgroundCommands {
         if let Some(reporter) = reporter {
             let (command, origin, stop) = (job.command.clone(), reporter.origin.clone(), job.stopper());
             let started = BackgroundCommand { id: id.clone(), command, origin, stop };
-            reporter.hub.command_started(session, started, reporter.wakes).await;
+            reporter.hub.background().started(session, started, reporter.wakes).await;
             reporter.follow(session.clone(), id.clone(), job);
         }
         id

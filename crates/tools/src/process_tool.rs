@@ -304,7 +304,7 @@ impl NamedJob<'_> {
     async fn suppress_report(&self, cx: &ToolCx, result: ToolResult) -> ToolResult {
         let has_ended = result.details.as_ref().is_some_and(|details| details["status"] != "running");
         if let (true, Some(hub)) = (has_ended, &cx.hub) {
-            hub.command_settled(&cx.session, self.id).await;
+            hub.background().settled(&cx.session, self.id).await;
         }
         result
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use homard_agent::{
-    Agents, Hub, HubRules, Inbound, InboundSender, Profile, Subscriber,
+    Agents, FencedStore, Hub, HubRules, Inbound, InboundSender, Profile, Subscriber,
     hub::SubmitOutcome,
     tape::TapeState,
     tool::{Tool, ToolClass, ToolCx, ToolResult, ToolSpec, Toolbox},
@@ -79,7 +79,7 @@ async fn main() -> anyhow::Result<()> {
     let (store, rules) = (Arc::new(MemoryStore::default()), HubRules { hooks, ..HubRules::default() });
     let agents = Agents::new(profile, []);
     let (hub, _feed) =
-        Hub::start_with(Ambient::system(), (store, Fence::default()), agents, Slots::new(4, 4, 1), rules);
+        Hub::start(Ambient::system(), FencedStore::new(store, Fence::default()), agents, Slots::new(4, 4, 1), rules);
     for text in ["Run `echo hello`", "Run `rm -rf /`"] {
         let (run, key) = (hub.ambient().run_id(), AgentId::main().main_session());
         let message = User::text(text, hub.ambient().now_ms());
@@ -91,7 +91,7 @@ async fn main() -> anyhow::Result<()> {
             print_line(&format!("> {text}\n{}", answer.join("\n")));
         }
     }
-    hub.gateway_stopping("done").await;
-    hub.shut_down().await;
+    hub.hooks().gateway_stopping("done").await;
+    hub.lifecycle().shut_down().await;
     Ok(())
 }

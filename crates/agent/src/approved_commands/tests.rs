@@ -10,11 +10,11 @@ use homard_model::{candidates::Candidates, demo::Demo};
 use homard_proto::AgentId;
 use homard_queue::Slots;
 use homard_runtime::Ambient;
-use homard_store::{Fence, MemoryStore, Store};
+use homard_store::{Fence, MemoryStore};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{Agents, Patch, Profile};
+use crate::{Agents, FencedStore, HubRules, Patch, Profile};
 
 const START_MS: u64 = 1_800_000_000_000;
 
@@ -67,13 +67,22 @@ struct TestHub {
 
 impl TestHub {
     fn new() -> Self {
-        let store = (Arc::new(MemoryStore::default()) as Arc<dyn Store>, Fence::default());
+        let store = FencedStore::new(Arc::new(MemoryStore::default()), Fence::default());
         let profile = Profile::new(AgentId::main(), Candidates::single(Arc::new(Demo::default())));
-        Self { hub: Hub::start(Ambient::fixed(START_MS), store, Agents::new(profile, []), Slots::default()).0 }
+        Self {
+            hub: Hub::start(
+                Ambient::fixed(START_MS),
+                store,
+                Agents::new(profile, []),
+                Slots::default(),
+                HubRules::default(),
+            )
+            .0,
+        }
     }
 
     async fn reported_events(&self) -> Value {
-        let history = self.hub.history(&AgentId::main().main_session()).await.unwrap();
+        let history = self.hub.sessions().history(&AgentId::main().main_session()).await.unwrap();
         history.map(|(record, _)| record.extra.get("systemEvents").cloned().unwrap_or_default()).unwrap_or_default()
     }
 }
@@ -122,14 +131,14 @@ async fn the_outcome_of_an_approval_wakes_its_session() {
         (ApprovalDecision::AllowOnce, false, ""),
     ] {
         let (approvals, test_hub, key) = (approvals().await, TestHub::new(), AgentId::main().main_session());
-        test_hub.hub.patch(&key, Patch::default()).await.unwrap();
+        test_hub.hub.sessions().patch(&key, Patch::default()).await.unwrap();
         let call = json!({"command": "git push", "origin": {"principal": "owner"}});
         let id = approvals.request(ApprovalParams { call, ..params("git push") }).await.unwrap().id;
         approvals.decide(&id, decision, "ann").await.unwrap();
         follow(&approvals, &test_hub.hub, &id, &consuming_runner(&approvals, test_fingerprint()).waking(wakes)).await;
         // Longer than the delay that collects results, and than the run.
         tokio::time::sleep(Duration::from_secs(60)).await;
-        let (_, entries) = test_hub.hub.history(&key).await.unwrap().unwrap();
+        let (_, entries) = test_hub.hub.sessions().history(&key).await.unwrap().unwrap();
         let text = format!("{entries:?}");
         assert_eq!(!entries.is_empty(), wakes, "{text}");
         assert!(text.contains(&expected.replace("ID", &id)), "{text}");

@@ -5,6 +5,7 @@
 //! so after a crash it is known which messages may have arrived. Those are reported, also to their chat (`notice`), and
 //! not sent again, unless the channel deduplicates.
 
+mod handle;
 mod hooks;
 mod result;
 mod sender;
@@ -19,10 +20,9 @@ use std::{
 use homard_delivery::{
     notice,
     payload::OutboxPayload,
-    plan::{self, DeliveryPlan},
     run_output::{OutputStyle, RunOutput},
 };
-use homard_proto::{Route, RunId, SessionKey};
+use homard_proto::{RunId, SessionKey};
 use homard_store::{
     Delivery, DeliveryRow, DeliveryState, DeliveryTarget, Error as StoreError, Rec, ReplyDelivery, Verdict,
     outbox::TTL_MS,
@@ -31,12 +31,13 @@ use tokio::sync::Notify;
 
 use crate::{
     channel_sender::{ChannelSender, ChannelTraits},
-    hub::{Hub, HubEvent, Inbound, Shared},
+    hub::{HubEvent, Inbound, Shared},
     profile::Profile,
     tool::RunOrigin,
     writer::WriteRequest,
 };
 
+pub use handle::HubDeliveries;
 pub use homard_delivery::{DEFAULT_CHANNEL, DeliveryReport, DeliveryRequest, DeliveryResult, INTERNAL, LAST};
 
 /// Reason for the unknown state of a message that was being sent when the process ended.
@@ -257,85 +258,5 @@ impl Shared {
             self.put(&mut queues, QueuedDelivery::new(row, None));
         }
         Ok(())
-    }
-}
-
-impl Hub {
-    /// Sets the channel sender. Can be set once; later calls are ignored. Call it before [`recover`](Self::recover),
-    /// which resumes undelivered messages.
-    pub fn set_channel_sender(&self, sender: Arc<dyn ChannelSender>) {
-        self.0.deliveries.sender.get_or_init(|| sender);
-    }
-
-    /// Waits until the queues are empty or the process shuts down.
-    pub async fn wait_delivered(&self) {
-        loop {
-            let changed = self.0.deliveries.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if self.0.deliveries.lock().is_empty() {
-                return;
-            }
-            tokio::select! {
-                biased;
-                () = self.0.draining.cancelled() => return,
-                () = changed => {}
-            }
-        }
-    }
-
-    /// Returns undelivered messages in the order in which they were queued: queued ones, those with unknown state, and
-    /// those given up within the last day.
-    pub async fn outbox(&self) -> Result<Vec<DeliveryRow>, StoreError> {
-        self.0.store.outbox().await
-    }
-
-    /// Returns the properties of a channel; `None` if it is not configured.
-    pub fn channel_traits(&self, channel: &str) -> Option<ChannelTraits> {
-        self.0.deliveries.traits(channel)
-    }
-
-    /// Plans the delivery of a reply to the origin of a message, if that is an external channel that can be written to.
-    pub fn reply_delivery(&self, key: &SessionKey, from: &Route) -> Option<ReplyDelivery> {
-        plan::origin(from, plan::INTERNAL, |channel| self.channel_traits(channel))?;
-        Some(ReplyDelivery {
-            is_origin: true,
-            reports_tools: plan::announces_tools(key.kind()),
-            ..ReplyDelivery::default()
-        })
-    }
-
-    /// Returns the route of the last message that came to a session from a channel; empty if there is none.
-    pub async fn last_route(&self, key: &SessionKey) -> Result<Route, StoreError> {
-        let record = self.session(key).await?;
-        Ok(record.as_deref().map(plan::last_route).unwrap_or_default())
-    }
-
-    /// Plans the delivery of a request's answer; an error says why it cannot be delivered.
-    pub async fn plan_delivery(
-        &self,
-        key: &SessionKey,
-        request: &DeliveryRequest,
-        is_best_effort: bool,
-    ) -> Result<Option<(Route, ReplyDelivery)>, String> {
-        if !request.is_wanted {
-            return Ok(None);
-        }
-        let record = self.record(key).await.map_err(|error| error.to_string())?;
-        let last = record.as_ref().map(plan::last_route).unwrap_or_default();
-        let default_channel = self.rules().delivery.default_channel.clone();
-        let delivery = ReplyDelivery {
-            is_best_effort,
-            reports_tools: plan::announces_tools(key.kind()),
-            ..ReplyDelivery::default()
-        };
-        match plan::plan(request, &last, &default_channel, |channel| self.channel_traits(channel)) {
-            DeliveryPlan::SubscribersOnly => Ok(None),
-            DeliveryPlan::To(route) => Ok(Some((route, delivery))),
-            DeliveryPlan::Unavailable(reason) if is_best_effort => {
-                Ok(Some((Route::default(), ReplyDelivery { undeliverable_reason: Some(reason), ..delivery })))
-            }
-            DeliveryPlan::Unavailable(reason) => Err(reason),
-        }
     }
 }

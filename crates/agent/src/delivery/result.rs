@@ -7,8 +7,7 @@ use homard_proto::RunId;
 use homard_store::Error as StoreError;
 use tokio::time::timeout;
 
-use super::Deliveries;
-use crate::hub::Hub;
+use super::{Deliveries, HubDeliveries};
 
 impl Deliveries {
     /// True if a message of a run was not tried yet.
@@ -19,20 +18,20 @@ impl Deliveries {
     }
 }
 
-impl Hub {
+impl HubDeliveries<'_> {
     /// Returns the delivery result of a run. Waits up to `max_wait` for the first attempts.
-    pub async fn delivery_result(&self, run: &RunId, max_wait: Duration) -> Result<DeliveryResult, StoreError> {
+    pub async fn result(self, run: &RunId, max_wait: Duration) -> Result<DeliveryResult, StoreError> {
         let tried = async {
             loop {
-                let changed = self.0.deliveries.changed.notified();
+                let changed = self.hub.0.deliveries.changed.notified();
                 tokio::pin!(changed);
                 changed.as_mut().enable();
-                if !self.0.deliveries.is_untried(run) {
+                if !self.hub.0.deliveries.is_untried(run) {
                     return;
                 }
                 tokio::select! {
                     biased;
-                    () = self.0.draining.cancelled() => return,
+                    () = self.hub.0.draining.cancelled() => return,
                     () = changed => {}
                 }
             }

@@ -77,12 +77,18 @@ impl RunningCommands {
     }
 }
 
-impl Hub {
+/// Background commands of a hub's sessions. What [`Hub::background`] returns.
+#[derive(Debug, Clone, Copy)]
+pub struct HubBackground<'a> {
+    pub(super) hub: &'a Hub,
+}
+
+impl HubBackground<'_> {
     /// Records that a command runs in the background, before its tool call is answered. Its end is reported only if
     /// `wakes` is true.
-    pub async fn command_started(&self, key: &SessionKey, command: BackgroundCommand, wakes: bool) {
+    pub async fn started(self, key: &SessionKey, command: BackgroundCommand, wakes: bool) {
         let BackgroundCommand { id, command, origin, stop } = command;
-        self.0.background.lock().entry(key.clone()).or_default().insert(id.clone(), stop);
+        self.hub.0.background.lock().entry(key.clone()).or_default().insert(id.clone(), stop);
         if wakes {
             self.change_command(key, CommandChange::Add { id, command, origin, report: None }).await;
         }
@@ -90,25 +96,25 @@ impl Hub {
 
     /// Records that a background command ended on its own, and wakes its session. Nothing is reported if the agent has
     /// already read the result.
-    pub async fn command_ended(&self, key: &SessionKey, id: &str, report: &str) {
-        self.0.background.remove(key, id);
-        let report = self.agents().of(key.agent()).secrets.mask(report).into_owned();
+    pub async fn ended(self, key: &SessionKey, id: &str, report: &str) {
+        self.hub.0.background.remove(key, id);
+        let report = self.hub.agents().of(key.agent()).secrets.mask(report).into_owned();
         if self.change_command(key, CommandChange::Report { id: id.to_owned(), report }).await {
             self.wake_later(key);
         }
     }
 
     /// Drops the pending report of a background command: the agent read its result, or it was stopped on purpose.
-    pub async fn command_settled(&self, key: &SessionKey, id: &str) {
-        self.0.background.remove(key, id);
+    pub async fn settled(self, key: &SessionKey, id: &str) {
+        self.hub.0.background.remove(key, id);
         self.change_command(key, CommandChange::Remove(id.to_owned())).await;
     }
 
     /// Records the result of something that a run started and did not wait for, and wakes its session. Unlike for
-    /// [`Hub::command_ended`], its start need not have been recorded.
-    pub(crate) async fn report_result(&self, key: &SessionKey, origin: CommandOrigin, id: &str, report: &str) {
-        self.0.background.remove(key, id);
-        let report = Some(self.agents().of(key.agent()).secrets.mask(report).into_owned());
+    /// [`Self::ended`], its start need not have been recorded.
+    pub(crate) async fn report_result(self, key: &SessionKey, origin: CommandOrigin, id: &str, report: &str) {
+        self.hub.0.background.remove(key, id);
+        let report = Some(self.hub.agents().of(key.agent()).secrets.mask(report).into_owned());
         let change = CommandChange::Add { id: id.to_owned(), command: String::new(), origin, report };
         if self.change_command(key, change).await {
             self.wake_later(key);
@@ -116,8 +122,8 @@ impl Hub {
     }
 
     /// Applies a change to the session's commands. Returns true if the session's record changed.
-    async fn change_command(&self, key: &SessionKey, change: CommandChange) -> bool {
-        match self.change(key, |reply| Mutation::Command(change, reply)).await {
+    async fn change_command(self, key: &SessionKey, change: CommandChange) -> bool {
+        match self.hub.sessions().change(key, |reply| Mutation::Command(change, reply)).await {
             Ok(is_changed) => is_changed,
             // The next start finds the command in the record and reports that it was interrupted.
             Err(ChangeError::Stopping) => false,
@@ -129,26 +135,26 @@ impl Hub {
     }
 
     /// Marks the commands of the previous process as interrupted, and wakes every session with pending reports.
-    pub(super) async fn recover_commands(&self) -> Result<(), StoreError> {
-        for (key, record) in self.0.store.list().await? {
+    pub(super) async fn recover(self) -> Result<(), StoreError> {
+        for (key, record) in self.hub.0.store.list().await? {
             if background::has_commands(&record) {
-                let hub = self.clone();
-                self.spawn_background(async move {
-                    hub.change_command(&key, CommandChange::Interrupt).await;
-                    hub.wake(&key).await;
+                let hub = self.hub.clone();
+                self.hub.0.spawn_until_drained(async move {
+                    hub.background().change_command(&key, CommandChange::Interrupt).await;
+                    hub.background().wake(&key).await;
                 });
             }
         }
         Ok(())
     }
 
-    fn wake_later(&self, key: &SessionKey) {
-        let (hub, key) = (self.clone(), key.clone());
-        self.spawn_background(async move { hub.wake(&key).await });
+    fn wake_later(self, key: &SessionKey) {
+        let (hub, key) = (self.hub.clone(), key.clone());
+        self.hub.0.spawn_until_drained(async move { hub.background().wake(&key).await });
     }
 
     /// Wakes a session until no report is pending; each set of reports is submitted once.
-    async fn wake(&self, key: &SessionKey) {
+    async fn wake(self, key: &SessionKey) {
         // The result of a sub-agent was reported when its run ended; later reports have no reader.
         if key.is_subagent() {
             return;
@@ -156,8 +162,8 @@ impl Hub {
         tokio::time::sleep(COALESCE).await;
         let (mut submitted, mut retry_delay) = (Vec::new(), FIRST_RETRY);
         loop {
-            self.await_idle(key).await;
-            let pending = match self.record(key).await {
+            self.hub.sessions().await_idle(key).await;
+            let pending = match self.hub.sessions().record(key).await {
                 Ok(record) => record.as_ref().and_then(background::pending_reports),
                 Err(error) => {
                     tracing::warn!(session = %key, %error, "failed to read the reports of background commands");
@@ -165,10 +171,10 @@ impl Hub {
                 }
             };
             let Some((origin, ids)) = pending.filter(|(_, ids)| *ids != submitted) else { return };
-            match self.submit(self.wake_message(key, origin, &ids)).await {
+            match self.hub.submit(self.wake_message(key, origin, &ids)).await {
                 Ok(_) => (submitted, retry_delay) = (ids, FIRST_RETRY),
                 // The session does not accept messages; its next run reads the reports.
-                Err(SubmitError::Blocked) if !self.has_live_run(key) => return,
+                Err(SubmitError::Blocked) if !self.hub.runs().has_live(key) => return,
                 Err(
                     SubmitError::Conflict(_)
                     | SubmitError::Held(_)
@@ -184,7 +190,7 @@ impl Hub {
     }
 
     /// Builds the wake message, with the authority and the route of the run that started the commands.
-    fn wake_message(&self, key: &SessionKey, origin: CommandOrigin, ids: &[String]) -> Inbound {
+    fn wake_message(self, key: &SessionKey, origin: CommandOrigin, ids: &[String]) -> Inbound {
         let cause = if ids.iter().all(|id| id.starts_with(background::APPROVAL)) {
             "Your approval requests were decided; the system events above state the outcome. Do not request them again."
         } else {
@@ -194,14 +200,18 @@ impl Hub {
             "{cause} Go on with what depends on them, and tell the user the result. If the user does not need to know, \
              answer {TOKEN} and nothing else."
         );
-        let run = self.0.ambient.run_id();
-        let mut message = User::text(text, self.0.ambient.now_ms());
+        let run = self.hub.0.ambient.run_id();
+        let mut message = User::text(text, self.hub.0.ambient.now_ms());
         message.extra.insert("idempotencyKey".to_owned(), format!("{run}:user").into());
         let provenance = json!({"kind": "internal_system", "sourceSessionKey": key, "sourceTool": "exec"});
         message.extra.insert("inputProvenance".to_owned(), provenance);
         let RunOrigin { principal, route, cwd, authority } = origin.into();
         // No message was received on this route now, so it does not become the session's last route.
-        let delivery = self.reply_delivery(key, &route).map(|delivery| ReplyDelivery { is_origin: false, ..delivery });
+        let delivery = self
+            .hub
+            .deliveries()
+            .reply_delivery(key, &route)
+            .map(|delivery| ReplyDelivery { is_origin: false, ..delivery });
         let sender = InboundSender { authority, ..InboundSender::new(&principal, WAKE_METHOD) };
         let options = InboundOptions { cwd, ..InboundOptions::new(RunClass::Heartbeat) };
         let reply = InboundReply::new(route, delivery);

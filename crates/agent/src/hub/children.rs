@@ -25,7 +25,6 @@ use crate::{
     access::{STARTERS, lineage},
     lane::mutations::{ChangeError, Patch},
     tool::RunOrigin,
-    wire::RunReport,
 };
 
 /// Field of a child's record with its [`ChildRun`].
@@ -169,20 +168,26 @@ pub enum SpawnError {
     Task(#[from] SubmitError),
 }
 
-impl Hub {
+/// Sub-agents of a hub. What [`Hub::children`] returns.
+#[derive(Debug, Clone, Copy)]
+pub struct HubChildren<'a> {
+    pub(super) hub: &'a Hub,
+}
+
+impl HubChildren<'_> {
     /// Starts a run in a new session of an agent. Its result is reported to `parent` once, also if the process ends in
     /// between. The child has the authority of the parent's run and no more.
     pub async fn spawn(
-        &self,
+        self,
         parent: &SessionKey,
         origin: &RunOrigin,
         agent: &AgentId,
         spawn: SpawnParams,
     ) -> Result<SpawnedChild, SpawnError> {
-        let name = format!("agent:{agent}:subagent:{}", self.0.ambient.nonce());
+        let name = format!("agent:{agent}:subagent:{}", self.hub.0.ambient.nonce());
         let key = SessionKey::parse(&name, agent).map_err(|error| ChangeError::Invalid(error.to_string()))?;
         let child_run = ChildRun {
-            run: self.0.ambient.run_id(),
+            run: self.hub.0.ambient.run_id(),
             task: report::excerpt(&spawn.task),
             ended: None,
             principal: origin.principal.clone(),
@@ -193,11 +198,14 @@ impl Hub {
         };
         // The pending report is stored first: a crash from here on finds a child that will be reported, or one that
         // never started.
-        let parent_record = self.record(parent).await.map_err(ChangeError::Store)?;
+        let parent_record = self.hub.sessions().record(parent).await.map_err(ChangeError::Store)?;
         let ancestors = parent_record.map(|parent_record| lineage(parent, &parent_record)).unwrap_or_default();
-        self.patch(&key, Patch { expected: None, changes: record(parent, &ancestors, &child_run, &spawn) }).await?;
-        if let Err(error) = self.submit(self.task(&key, &child_run, spawn)).await {
-            if let Err(error) = self.delete(&key, None).await {
+        self.hub
+            .sessions()
+            .patch(&key, Patch { expected: None, changes: record(parent, &ancestors, &child_run, &spawn) })
+            .await?;
+        if let Err(error) = self.hub.submit(self.task(&key, &child_run, spawn)).await {
+            if let Err(error) = self.hub.sessions().delete(&key, None).await {
                 tracing::warn!(%key, %error, "failed to delete the session of a sub-agent that did not start");
             }
             return Err(error.into());
@@ -208,8 +216,8 @@ impl Hub {
     }
 
     /// Builds a child's first message. It is parsed for no commands, because its text was written by a model.
-    fn task(&self, key: &SessionKey, child_run: &ChildRun, spawn: SpawnParams) -> Inbound {
-        let message = User::text(spawn.task, self.0.ambient.now_ms());
+    fn task(self, key: &SessionKey, child_run: &ChildRun, spawn: SpawnParams) -> Inbound {
+        let message = User::text(spawn.task, self.hub.0.ambient.now_ms());
         let mut inbound = self.internal(child_run.run.clone(), child_run, key, message);
         inbound.queue = None;
         inbound.session.thinking = spawn.thinking;
@@ -223,52 +231,36 @@ impl Hub {
     }
 
     /// Builds a message that the hub sends to itself. The run id is its idempotency key, so it can be sent again.
-    fn internal(&self, run: RunId, child_run: &ChildRun, key: &SessionKey, message: User) -> Inbound {
+    fn internal(self, run: RunId, child_run: &ChildRun, key: &SessionKey, message: User) -> Inbound {
         let sender =
             InboundSender { authority: child_run.authority, ..InboundSender::new(&child_run.principal, METHOD) };
         Inbound { queue: Some(InlineQueue::Nothing), ..Inbound::plain(run, sender, key.clone(), message) }
     }
 
     /// Resumes pending reports after a restart.
-    pub(super) async fn recover_children(&self) -> Result<(), StoreError> {
-        for (key, record) in self.0.store.list().await? {
+    pub(super) async fn recover(self) -> Result<(), StoreError> {
+        for (key, record) in self.hub.0.store.list().await? {
             let Some(child_run) = ChildRun::of(&record).filter(|child_run| child_run.ended.is_none()) else { continue };
             let Some(parent) = parent_of(&key, &record) else { continue };
-            if self.0.store.run(&child_run.run).await?.is_some() {
+            if self.hub.0.store.run(&child_run.run).await?.is_some() {
                 self.watch(parent, key, child_run);
             } else {
                 // The process ended before the task was accepted. Deleting the session needs its lane, so it is done in
                 // a task.
-                let hub = self.clone();
-                self.spawn_background(async move { hub.delete_child(&key, &record).await });
+                let hub = self.hub.clone();
+                self.hub.0.spawn_until_drained(async move { hub.children().delete_child(&key, &record).await });
             }
         }
         Ok(())
     }
 
-    /// Returns the result of a run with its replies; `None` if it has not ended or is unknown.
-    pub async fn result(&self, run: &RunId) -> Result<Option<RunReport>, StoreError> {
-        match self.0.store.run(run).await? {
-            Some(row) => self.report(&row).await,
-            None => Ok(None),
-        }
-    }
-
-    fn watch(&self, parent: SessionKey, child: SessionKey, child_run: ChildRun) {
-        let hub = self.clone();
-        self.spawn_background(async move { hub.report_child(&parent, &child, child_run).await });
-    }
-
-    /// Spawns a background task that is cancelled when the hub drains.
-    pub(super) fn spawn_background(&self, future: impl Future<Output = ()> + Send + 'static) {
-        let draining = self.0.draining.clone();
-        self.0.spawn("child", async move {
-            draining.run_until_cancelled(future).await;
-        });
+    fn watch(self, parent: SessionKey, child: SessionKey, child_run: ChildRun) {
+        let hub = self.hub.clone();
+        self.hub.0.spawn_until_drained(async move { hub.children().report_child(&parent, &child, child_run).await });
     }
 
     /// Waits for the end of a child and reports it, with retries.
-    async fn report_child(&self, parent: &SessionKey, child: &SessionKey, child_run: ChildRun) {
+    async fn report_child(self, parent: &SessionKey, child: &SessionKey, child_run: ChildRun) {
         let mut retry_delay = FIRST_RETRY;
         loop {
             match self.try_report_child(parent, child, &child_run).await {
@@ -281,20 +273,20 @@ impl Hub {
     }
 
     async fn try_report_child(
-        &self,
+        self,
         parent: &SessionKey,
         child: &SessionKey,
         child_run: &ChildRun,
     ) -> Result<(), String> {
-        let ended = self.wait(&child_run.run, NO_TIMEOUT).await.map_err(|error| error.to_string())?;
+        let ended = self.hub.runs().wait(&child_run.run, NO_TIMEOUT).await.map_err(|error| error.to_string())?;
         match ended {
             WaitResult::Ended(_) => {}
             WaitResult::Broken(why) => return Err(why),
             WaitResult::Queued | WaitResult::Timeout => return Err("the run is still active".to_owned()),
         }
-        let report = self.result(&child_run.run).await.map_err(|error| error.to_string())?;
+        let report = self.hub.runs().result(&child_run.run).await.map_err(|error| error.to_string())?;
         let report = report.ok_or("the result of the run is not stored yet")?;
-        let record = self.record(child).await.map_err(|error| error.to_string())?;
+        let record = self.hub.sessions().record(child).await.map_err(|error| error.to_string())?;
         let label = record.as_ref().and_then(|record| record.label.clone());
         let ended = ChildOutcome::of(report.outcome());
         let reported = ChildRun { ended: Some(ended), ..child_run.clone() };
@@ -303,7 +295,7 @@ impl Hub {
             // because a note has no idempotency key.
             self.mark_reported(child, record.as_ref(), &reported).await?;
             let note = report::stopped_note(label.as_deref(), child);
-            let stored = self.note_event_of(parent, note, child_run.authority).await;
+            let stored = self.hub.sessions().note_event_of(parent, note, child_run.authority).await;
             return stored.map_err(|error| error.to_string());
         }
         let text = report::report_text(label.as_deref(), child, child_run, &report);
@@ -313,26 +305,26 @@ impl Hub {
 
     /// Submits a report to the parent session, if it still exists.
     async fn submit_report(
-        &self,
+        self,
         parent: &SessionKey,
         child: &SessionKey,
         child_run: &ChildRun,
         text: String,
     ) -> Result<(), String> {
-        if self.record(parent).await.map_err(|error| error.to_string())?.is_none() {
+        if self.hub.sessions().record(parent).await.map_err(|error| error.to_string())?.is_none() {
             tracing::info!(%parent, %child, "dropping the report of a sub-agent: the parent session no longer exists");
             return Ok(());
         }
         let run = RunId::parse(&format!("report:{}", child_run.run)).map_err(|error| error.to_string())?;
-        let mut message = User::text(text, self.0.ambient.now_ms());
+        let mut message = User::text(text, self.hub.0.ambient.now_ms());
         let provenance = json!({"kind": "inter_session", "sourceSessionKey": child, "sourceTool": METHOD});
         message.extra.insert("inputProvenance".to_owned(), provenance);
         let route = child_run.route.clone();
-        let delivery = self.reply_delivery(parent, &route);
+        let delivery = self.hub.deliveries().reply_delivery(parent, &route);
         let mut inbound = self.internal(run, child_run, parent, message);
         inbound.reply = InboundReply::new(route, delivery);
         inbound.options.cwd = child_run.cwd.clone();
-        match self.submit(inbound).await {
+        match self.hub.submit(inbound).await {
             // A held report is already on disk.
             Ok(_) | Err(SubmitError::Held(_)) => Ok(()),
             // A retry would fail in the same way.
@@ -348,7 +340,7 @@ impl Hub {
 
     /// Marks the report as delivered. A session that was deleted in the meantime stays deleted.
     async fn mark_reported(
-        &self,
+        self,
         child: &SessionKey,
         record: Option<&Record>,
         reported: &ChildRun,
@@ -360,14 +352,14 @@ impl Hub {
         }
         let changes = Extra::from_iter([(CHILD_RUN_FIELD.to_owned(), reported.to_value())]);
         let patch = Patch { expected: Some(record.session_id.clone()), changes };
-        match self.patch(child, patch).await {
+        match self.hub.sessions().patch(child, patch).await {
             Ok(_) => Ok(()),
             Err(error) => Err(error.to_string()),
         }
     }
 
-    async fn delete_child(&self, child: &SessionKey, record: &session::Record) {
-        if let Err(error) = self.delete(child, Some(record.session_id.clone())).await {
+    async fn delete_child(self, child: &SessionKey, record: &session::Record) {
+        if let Err(error) = self.hub.sessions().delete(child, Some(record.session_id.clone())).await {
             tracing::warn!(%child, %error, "failed to delete the session of a sub-agent");
         }
     }

@@ -4,7 +4,7 @@ use homard_command::{Command, OWNER};
 use homard_proto::{EntryId, SessionKey, message::User};
 use homard_store::branch::{self, CompactionInfo};
 
-use super::{Hub, Inbound, InboundSender, SubmitError, SubmitOutcome};
+use super::{HubSessions, Inbound, InboundSender, SubmitError, SubmitOutcome};
 use crate::{
     Cursor, Subscriber,
     event::{Outcome, RunEvent, StoredEvent},
@@ -25,17 +25,17 @@ pub struct CompactionResult {
     pub text: String,
 }
 
-impl Hub {
+impl HubSessions<'_> {
     /// Compacts a session, with attention to `focus`. An active run is stopped first.
-    pub async fn compact(&self, key: &SessionKey, focus: Option<String>) -> Result<CompactionResult, ChangeError> {
-        if !self.0.store.list().await?.iter().any(|(known, _)| known == key) {
+    pub async fn compact(self, key: &SessionKey, focus: Option<String>) -> Result<CompactionResult, ChangeError> {
+        if !self.hub.0.store.list().await?.iter().any(|(known, _)| known == key) {
             return Err(ChangeError::NoSession);
         }
         let text = ["/compact", focus.as_deref().unwrap_or_default()].join(" ");
-        let (run, message) = (self.0.ambient.run_id(), User::text(text.trim(), self.0.ambient.now_ms()));
+        let (run, message) = (self.hub.0.ambient.run_id(), User::text(text.trim(), self.hub.0.ambient.now_ms()));
         let plain = Inbound::plain(run, InboundSender::new(OWNER, "sessions.compact"), key.clone(), message);
         let inbound = Inbound { command: Some(Command::Compact(focus)), is_literal: false, ..plain };
-        let tape = match self.submit(inbound).await.map(|accepted| accepted.disposition) {
+        let tape = match self.hub.submit(inbound).await.map(|accepted| accepted.disposition) {
             Ok(SubmitOutcome::New(tape) | SubmitOutcome::InFlight(tape)) => tape,
             Ok(SubmitOutcome::Finished(_)) => return Err(ChangeError::Changed),
             Err(SubmitError::Stopping) => return Err(ChangeError::Stopping),
@@ -76,14 +76,14 @@ impl Hub {
     }
 
     /// Returns the compactions of a session, oldest first.
-    pub async fn compactions(&self, key: &SessionKey) -> Result<Vec<CompactionInfo>, ChangeError> {
-        let session = self.0.store.load(key).await?.ok_or(ChangeError::NoSession)?;
+    pub async fn compactions(self, key: &SessionKey) -> Result<Vec<CompactionInfo>, ChangeError> {
+        let session = self.hub.0.store.load(key).await?.ok_or(ChangeError::NoSession)?;
         Ok(branch::compactions(&session.entries))
     }
 
     /// Undoes a compaction (the last one if `id` is `None`): what it had summarized is part of the context again.
     /// Returns its entry id.
-    pub async fn undo_compaction(&self, key: &SessionKey, id: Option<EntryId>) -> Result<EntryId, ChangeError> {
+    pub async fn undo_compaction(self, key: &SessionKey, id: Option<EntryId>) -> Result<EntryId, ChangeError> {
         loop {
             match self.change(key, |reply| Mutation::Undo(id.clone(), reply)).await {
                 Err(ChangeError::Busy) => self.await_idle(key).await,

@@ -2,8 +2,30 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use homard_store::{Fence, Store};
+
 use super::HubRules;
 use crate::profile::Agents;
+
+/// A store with the fence that permits this process to write to it.
+#[derive(Clone)]
+pub struct FencedStore {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) fence: Fence,
+}
+
+impl FencedStore {
+    /// Combines a store with the fence that it issued.
+    pub fn new(store: Arc<dyn Store>, fence: Fence) -> Self {
+        Self { store, fence }
+    }
+}
+
+impl std::fmt::Debug for FencedStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FencedStore").field("fence", &self.fence).finish_non_exhaustive()
+    }
+}
 
 /// The current agents and rules.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use homard_store::{
     recovery::{HOLD_EXPIRED, MAX_HOLD_MS},
 };
 
-use super::{Hub, recover::ResumedRun};
+use super::{HubRuns, recover::ResumedRun};
 use crate::{
     delivery::queue_records,
     lane::{
@@ -76,52 +76,52 @@ pub(super) struct HeldEntry {
     pub(super) held_at: u64,
 }
 
-impl Hub {
+impl HubRuns<'_> {
     /// Returns the held runs in order of acceptance.
-    pub async fn held(&self) -> Result<Vec<HeldRun>, StoreError> {
-        Ok(self.0.store.recover().await?.iter().filter_map(HeldRun::of).collect())
+    pub async fn held(self) -> Result<Vec<HeldRun>, StoreError> {
+        Ok(self.hub.0.store.recover().await?.iter().filter_map(HeldRun::of).collect())
     }
 
     /// Returns the ids of the held runs without reading the store.
-    pub fn held_ids(&self) -> Vec<RunId> {
-        self.0.held.lock().iter().cloned().collect()
+    pub fn held_ids(self) -> Vec<RunId> {
+        self.hub.0.held.lock().iter().cloned().collect()
     }
 
     /// Queues a held run again.
-    pub async fn release(&self, run: &RunId) -> Result<(), HeldError> {
-        let _one_at_a_time = self.0.held.deciding.lock().await;
+    pub async fn release(self, run: &RunId) -> Result<(), HeldError> {
+        let _one_at_a_time = self.hub.0.held.deciding.lock().await;
         self.find_held(run).await?;
-        let release = Rec::Release { run: run.clone(), at: self.0.ambient.now_ms() };
-        if self.0.writer.commit_with_verdicts(vec![release]).await?.first() != Some(&Verdict::Stored) {
+        let release = Rec::Release { run: run.clone(), at: self.hub.0.ambient.now_ms() };
+        if self.hub.0.writer.commit_with_verdicts(vec![release]).await?.first() != Some(&Verdict::Stored) {
             return Err(HeldError::NotHeld(run.clone()));
         }
-        self.0.held.lock().remove(run);
+        self.hub.0.held.lock().remove(run);
         self.note_held(run, "released");
         // Read again: the stored run has changed.
-        let found = self.0.store.recover().await?.into_iter().find(|found| found.row.run == *run);
+        let found = self.hub.0.store.recover().await?.into_iter().find(|found| found.row.run == *run);
         let Some(found) = found else { return Err(HeldError::NotHeld(run.clone())) };
         let resume = Some(ResumeState::reentry(&found));
         let UnfinishedRun { accept, absorbed, deliveries, .. } = found;
-        self.requeue(ResumedRun { accept, resume, absorbed, deliveries });
+        self.hub.lifecycle().requeue(ResumedRun { accept, resume, absorbed, deliveries });
         Ok(())
     }
 
     /// Ends a held run.
-    pub async fn drop_held(&self, run: &RunId) -> Result<(), HeldError> {
+    pub async fn drop_held(self, run: &RunId) -> Result<(), HeldError> {
         self.end_held(run, interrupted(DROPPED_REASON)).await?;
         self.note_held(run, "dropped");
         Ok(())
     }
 
     /// Lists a run as held and ends it when it expires.
-    pub(super) fn keep_held(&self, entry: HeldEntry) {
-        self.0.held.lock().insert(entry.run.clone());
-        let hub = self.clone();
-        self.spawn_background(async move {
+    pub(super) fn keep_held(self, entry: HeldEntry) {
+        self.hub.0.held.lock().insert(entry.run.clone());
+        let hub = self.hub.clone();
+        self.hub.0.spawn_until_drained(async move {
             let remaining_ms = entry.held_at.saturating_add(MAX_HOLD_MS).saturating_sub(hub.0.ambient.now_ms());
             tokio::time::sleep(Duration::from_millis(remaining_ms.saturating_add(1))).await;
-            match hub.end_held(&entry.run, interrupted(HOLD_EXPIRED)).await {
-                Ok(()) => hub.note_held(&entry.run, "expired"),
+            match hub.runs().end_held(&entry.run, interrupted(HOLD_EXPIRED)).await {
+                Ok(()) => hub.runs().note_held(&entry.run, "expired"),
                 // Released or dropped in the meantime.
                 Err(HeldError::NotHeld(_)) => {}
                 Err(HeldError::Store(error)) => {
@@ -131,46 +131,46 @@ impl Hub {
         });
     }
 
-    async fn end_held(&self, run: &RunId, outcome: Outcome) -> Result<(), HeldError> {
-        let _one_at_a_time = self.0.held.deciding.lock().await;
+    async fn end_held(self, run: &RunId, outcome: Outcome) -> Result<(), HeldError> {
+        let _one_at_a_time = self.hub.0.held.deciding.lock().await;
         let found = self.find_held(run).await?;
-        let records = self.end_records(&found, outcome, &[]);
+        let records = self.hub.lifecycle().end_records(&found, outcome, &[]);
         let mut deliveries = Vec::new();
         for record in &records {
             if let Rec::Queue(delivery) = record {
                 deliveries.push((**delivery).clone());
             }
         }
-        self.0.send_deliveries(records, deliveries, None);
-        self.0.writer.barrier().await?;
-        self.0.held.lock().remove(run);
+        self.hub.0.send_deliveries(records, deliveries, None);
+        self.hub.0.writer.barrier().await?;
+        self.hub.0.held.lock().remove(run);
         // Waiters read the end of the run from the store.
-        self.0.arrivals.notify_waiters();
+        self.hub.0.arrivals.notify_waiters();
         Ok(())
     }
 
     /// Returns the held run that a stored run waits for: itself, or its host run.
-    pub(super) async fn held_for(&self, row: &RunRow) -> Result<Option<RunId>, StoreError> {
+    pub(super) async fn held_for(self, row: &RunRow) -> Result<Option<RunId>, StoreError> {
         let run = match &row.state {
             RunState::Absorbed(host) => host,
             RunState::Accepted | RunState::Running | RunState::Held | RunState::Ended(_) => &row.run,
         };
-        let found = self.0.store.run(run).await?;
+        let found = self.hub.0.store.run(run).await?;
         Ok(found.filter(|row| row.state == RunState::Held).map(|row| row.run))
     }
 
-    async fn find_held(&self, run: &RunId) -> Result<UnfinishedRun, HeldError> {
-        let found = self.0.store.recover().await?.into_iter();
+    async fn find_held(self, run: &RunId) -> Result<UnfinishedRun, HeldError> {
+        let found = self.hub.0.store.recover().await?.into_iter();
         let mut held = found.filter(|found| found.row.state == RunState::Held);
         held.find(|found| found.row.run == *run).ok_or_else(|| HeldError::NotHeld(run.clone()))
     }
 
     /// Builds the records that hold a run. Its open tool calls are answered first, so that the session can continue
     /// without it; its sender gets a message on the channel it came from.
-    pub(super) fn hold_records(&self, unfinished: &UnfinishedRun, answers: &[ToolResult]) -> Vec<Rec> {
-        let at = self.0.ambient.now_ms();
-        let mut records = close_records(&self.0.ambient, unfinished, answers);
-        if let Some(output) = self.output_of(unfinished) {
+    pub(super) fn hold_records(self, unfinished: &UnfinishedRun, answers: &[ToolResult]) -> Vec<Rec> {
+        let at = self.hub.0.ambient.now_ms();
+        let mut records = close_records(&self.hub.0.ambient, unfinished, answers);
+        if let Some(output) = self.hub.lifecycle().output_of(unfinished) {
             output.resume(&unfinished.deliveries);
             // The number of attempts makes the name unique if a released run is held again.
             let name = format!("held{}", unfinished.attempts.len());
@@ -180,7 +180,7 @@ impl Hub {
         records
     }
 
-    fn note_held(&self, run: &RunId, decision: &str) {
-        self.audit().note(AuditRecord::new(AuditKind::Recovered).outcome(decision).with("run", run.as_str()));
+    fn note_held(self, run: &RunId, decision: &str) {
+        self.hub.audit().note(AuditRecord::new(AuditKind::Recovered).outcome(decision).with("run", run.as_str()));
     }
 }

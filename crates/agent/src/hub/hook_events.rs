@@ -22,11 +22,17 @@ pub(super) struct ReceivedEvent {
     hook_context: HookContext,
 }
 
-impl Hub {
+/// Hook events of a hub that do not come from a run. What [`Hub::hooks`] returns.
+#[derive(Debug, Clone, Copy)]
+pub struct HubHooks<'a> {
+    pub(super) hub: &'a Hub,
+}
+
+impl HubHooks<'_> {
     /// Builds the hook event of a message if a hook subscribes to it. Messages that the gateway sends to itself have
     /// none.
-    pub(super) fn received_event(&self, inbound: &Inbound) -> Option<ReceivedEvent> {
-        let hooks = self.rules().hooks.clone();
+    pub(super) fn received_event(self, inbound: &Inbound) -> Option<ReceivedEvent> {
+        let hooks = self.hub.0.config.rules().hooks.clone();
         let is_wanted = hooks.has(HookPoint::MessageReceived) || hooks.has_listener("message", "received");
         if !is_wanted || inbound.options.class != RunClass::Main || inbound.is_internal() {
             return None;
@@ -51,39 +57,39 @@ impl Hub {
             sender_id: Some(sender(inbound).to_owned()),
             metadata: metadata.as_object().cloned().unwrap_or_default(),
         });
-        let profile = self.agents().of(inbound.session.key.agent());
+        let profile = self.hub.agents().of(inbound.session.key.agent());
         Some(ReceivedEvent { hooks, event, hook_context: message_context(&profile, None, inbound) })
     }
 
     /// True if hooks inspect outgoing messages and may change or suppress them.
-    pub fn screens_messages(&self) -> bool {
-        self.rules().hooks.has(HookPoint::MessageSending)
+    pub fn screens_messages(self) -> bool {
+        self.hub.0.config.rules().hooks.has(HookPoint::MessageSending)
     }
 
     /// Sends the hook event of an accepted message. Does not wait for the hooks.
-    pub(super) fn fire_received(&self, received: Option<ReceivedEvent>) {
+    pub(super) fn fire_received(self, received: Option<ReceivedEvent>) {
         let Some(ReceivedEvent { hooks, event, hook_context }) = received else { return };
         hooks.notify(&event, &hook_context);
         if hooks.has_listener("message", "received") {
             let (context, key) = (fields(&event), hook_context.session_key.unwrap_or_default());
             let signal = self.signal("message", "received", key, context);
-            self.0.spawn("hook", async move { hooks.emit(signal).await });
+            self.hub.0.spawn("hook", async move { hooks.emit(signal).await });
         }
     }
 
     /// Fires the hooks for a gateway that is up and listening.
-    pub async fn gateway_started(&self, port: u16) {
-        let hooks = self.rules().hooks.clone();
+    pub async fn gateway_started(self, port: u16) {
+        let hooks = self.hub.0.config.rules().hooks.clone();
         let event = HookEvent::GatewayStart { port };
         hooks.notify(&event, &HookContext { port: Some(port), ..HookContext::default() });
-        let profile = self.agents().of(None);
+        let profile = self.hub.agents().of(None);
         let context = Map::from_iter([("workspaceDir".to_owned(), json!(profile.home()))]);
         hooks.emit(self.signal("gateway", "startup", "gateway:startup".to_owned(), context)).await;
     }
 
     /// Fires the hooks for a gateway that is stopping, and gives them time to process all events.
-    pub async fn gateway_stopping(&self, reason: &str) {
-        let hooks = self.rules().hooks.clone();
+    pub async fn gateway_stopping(self, reason: &str) {
+        let hooks = self.hub.0.config.rules().hooks.clone();
         hooks.notify(&HookEvent::GatewayStop { reason: reason.to_owned() }, &HookContext::default());
         let context = Map::from_iter([("reason".to_owned(), reason.into())]);
         hooks.emit(self.signal("gateway", "shutdown", "gateway:shutdown".to_owned(), context)).await;
@@ -91,19 +97,19 @@ impl Hub {
     }
 
     /// Runs the hooks for a tool call outside a run. Returns the arguments to use, or why the call is denied.
-    pub async fn run_call_hooks(
-        &self,
+    pub async fn before_call(
+        self,
         key: &SessionKey,
         call: &CallId,
         name: &str,
         arguments: Value,
     ) -> Result<Value, String> {
-        let hooks = self.rules().hooks.clone();
+        let hooks = self.hub.0.config.rules().hooks.clone();
         let (true, Value::Object(mut params)) = (hooks.has(HookPoint::BeforeToolCall), arguments.clone()) else {
             return Ok(arguments);
         };
         let (tool_name, tool_call_id) = (name.to_owned(), call.to_string());
-        let context = hook_context(&self.agents().of(key.agent()), key, None);
+        let context = hook_context(&self.hub.agents().of(key.agent()), key, None);
         let context =
             HookContext { tool_name: Some(tool_name.clone()), tool_call_id: Some(tool_call_id.clone()), ..context };
         let call_start = ToolCallStart { tool_name, params: params.clone(), run_id: String::new(), tool_call_id };
@@ -116,17 +122,17 @@ impl Hub {
     }
 
     /// Waits up to `timeout` until hooks have processed all events so far.
-    pub async fn flush_hooks(&self, timeout: Duration) {
-        self.rules().hooks.flush(timeout).await;
+    pub async fn flush(self, timeout: Duration) {
+        self.hub.0.config.rules().hooks.flush(timeout).await;
     }
 
-    fn signal(&self, kind: &str, action: &str, session_key: String, context: Map<String, Value>) -> InternalEvent {
+    fn signal(self, kind: &str, action: &str, session_key: String, context: Map<String, Value>) -> InternalEvent {
         InternalEvent {
             kind: kind.to_owned(),
             action: action.to_owned(),
             session_key,
             context,
-            timestamp: self.0.ambient.now_ms(),
+            timestamp: self.hub.0.ambient.now_ms(),
             messages: Vec::new(),
         }
     }
@@ -149,7 +155,8 @@ impl Shared {
             ("agentId".to_owned(), profile.id.to_string().into()),
             ("workspaceDir".to_owned(), json!(profile.home())),
         ]);
-        let signal = Hub::of(self).signal("command", command.name(), inbound.session.key.to_string(), context);
+        let signal =
+            Hub(self.clone()).hooks().signal("command", command.name(), inbound.session.key.to_string(), context);
         let hooks = rules.hooks.clone();
         self.spawn("hook", async move { hooks.emit(signal).await });
     }
@@ -164,7 +171,7 @@ impl Shared {
             context.insert("channelId".to_owned(), json!(hook_context.channel_id));
             context.insert("conversationId".to_owned(), json!(hook_context.conversation_id));
             let key = hook_context.session_key.clone().unwrap_or_default();
-            let signal = Hub::of(self).signal("message", "sent", key, context);
+            let signal = Hub(self.clone()).hooks().signal("message", "sent", key, context);
             self.spawn("hook", async move { hooks.emit(signal).await });
         }
     }

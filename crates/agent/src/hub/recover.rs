@@ -13,7 +13,7 @@ use homard_store::{
 use tokio::sync::watch;
 
 use super::{
-    Admission, Hub, Inbound,
+    Admission, HubLifecycle, Inbound,
     held::HeldEntry,
     shared::{LiveRun, LiveState, interrupted},
 };
@@ -53,30 +53,30 @@ pub(super) struct ResumedRun {
     pub(super) deliveries: Vec<DeliveryRow>,
 }
 
-impl Hub {
+impl HubLifecycle<'_> {
     /// Recovers all unfinished runs and undelivered messages of earlier processes. For the gateway's start.
     ///
     /// When this returns, runs that are not resumed have ended or are held.
-    pub async fn recover(&self, loops: CrashLoops) -> Result<RecoveryResult, StoreError> {
-        let mut backlog = self.0.backlog.open(&*self.0.store).await?;
+    pub async fn recover(self, loops: CrashLoops) -> Result<RecoveryResult, StoreError> {
+        let mut backlog = self.hub.0.backlog.open(&*self.hub.0.store).await?;
         let (resumed, result) = self.settle_unfinished(backlog.all(), loops).await?;
         // Before any new message is sent on the channels.
-        self.0.recover_outbox().await?;
+        self.hub.0.recover_outbox().await?;
         backlog.all_done();
         drop(backlog);
         self.requeue_all(resumed);
-        self.recover_children().await?;
-        self.recover_commands().await?;
+        self.hub.children().recover().await?;
+        self.hub.background().recover().await?;
         Ok(result)
     }
 
     /// Recovers the unfinished runs of one session, which precede anything new in it. Every request does this; a caller
     /// that wants to know which runs it waits for may do it first.
-    pub async fn recover_session(&self, key: &SessionKey) -> Result<RecoveryResult, StoreError> {
-        if self.0.backlog.is_empty() {
+    pub async fn recover_session(self, key: &SessionKey) -> Result<RecoveryResult, StoreError> {
+        if self.hub.0.backlog.is_empty() {
             return Ok(RecoveryResult::default());
         }
-        let mut backlog = self.0.backlog.open(&*self.0.store).await?;
+        let mut backlog = self.hub.0.backlog.open(&*self.hub.0.store).await?;
         let unfinished = backlog.of(key);
         if unfinished.is_empty() {
             return Ok(RecoveryResult::default());
@@ -90,7 +90,7 @@ impl Hub {
 
     /// Ends and holds the runs that are not resumed, in one commit.
     async fn settle_unfinished(
-        &self,
+        self,
         unfinished: Vec<UnfinishedRun>,
         loops: CrashLoops,
     ) -> Result<(Vec<ResumedRun>, RecoveryResult), StoreError> {
@@ -119,8 +119,8 @@ impl Hub {
                 }
                 RecoveryPlan::Reenter => resumed.push(resumed_run(Some(ResumeState::reentry(&run)))),
                 RecoveryPlan::Hold(answers) => {
-                    records.extend(self.hold_records(&run, &answers));
-                    held.push(HeldEntry { run: run.row.run.clone(), held_at: self.0.ambient.now_ms() });
+                    records.extend(self.hub.runs().hold_records(&run, &answers));
+                    held.push(HeldEntry { run: run.row.run.clone(), held_at: self.hub.0.ambient.now_ms() });
                 }
                 RecoveryPlan::StayHeld => {
                     let held_at = run.row.hold.map_or(run.row.accepted_at, |hold| hold.held_at);
@@ -135,41 +135,42 @@ impl Hub {
             }
         }
         // Ends are committed first: a resumed run reads the transcript after them.
-        self.0.writer.commit(records).await?;
+        self.hub.0.writer.commit(records).await?;
         // Runs that were active go first, because their entries are at the end of the transcript; also before a message
         // that could not be started because of a storage failure.
         resumed.sort_by_key(|run: &ResumedRun| run.resume.as_ref().is_none_or(|resume| resume.reentry.is_some()));
         let result = RecoveryResult { resumed: resumed.len(), held: held.len() };
-        held.into_iter().for_each(|held| self.keep_held(held));
+        held.into_iter().for_each(|held| self.hub.runs().keep_held(held));
         Ok((resumed, result))
     }
 
     /// Builds the records that end a run which is not resumed.
-    pub(super) fn end_records(&self, unfinished: &UnfinishedRun, outcome: Outcome, answers: &[ToolResult]) -> Vec<Rec> {
-        end_records(&self.0.ambient, unfinished, self.output_of(unfinished).as_deref(), outcome, answers)
+    pub(super) fn end_records(self, unfinished: &UnfinishedRun, outcome: Outcome, answers: &[ToolResult]) -> Vec<Rec> {
+        end_records(&self.hub.0.ambient, unfinished, self.output_of(unfinished).as_deref(), outcome, answers)
     }
 
     /// Builds the channel output of a recovered run; `None` if it did not come from a channel.
-    pub(super) fn output_of(&self, unfinished: &UnfinishedRun) -> Option<Arc<RunOutput>> {
+    pub(super) fn output_of(self, unfinished: &UnfinishedRun) -> Option<Arc<RunOutput>> {
         let inbound = Inbound::from(unfinished.accept.clone());
         let key = &unfinished.row.key;
         let profile = self
+            .hub
             .agents()
             .of(key.agent())
             .in_session(key, inbound.options.cwd.as_ref())
             .overridden(&inbound.options.overrides);
         let style = output_style(&profile, &RunOrigin::of(&inbound), &unfinished.row.key);
-        self.0.run_output(&inbound, style)
+        self.hub.0.run_output(&inbound, style)
     }
 
-    fn requeue_all(&self, runs: Vec<ResumedRun>) {
+    fn requeue_all(self, runs: Vec<ResumedRun>) {
         runs.into_iter().for_each(|run| self.requeue(run));
     }
 
     /// Decides what happens to a recovered run. A run whose session got a new transcript in the meantime cannot be
     /// resumed, because its lane works in the new transcript.
-    async fn plan(&self, unfinished: &UnfinishedRun, loops: CrashLoops) -> Result<RecoveryPlan, StoreError> {
-        let answers = match recovery::plan(unfinished, self.0.ambient.now_ms()) {
+    async fn plan(self, unfinished: &UnfinishedRun, loops: CrashLoops) -> Result<RecoveryPlan, StoreError> {
+        let answers = match recovery::plan(unfinished, self.hub.0.ambient.now_ms()) {
             RecoveryPlan::Resume(answers) => answers,
             RecoveryPlan::Hold(answers) if loops == CrashLoops::Resume => answers,
             plan @ (RecoveryPlan::Requeue
@@ -179,7 +180,7 @@ impl Hub {
             | RecoveryPlan::End(..)) => return Ok(plan),
         };
         if let Some(session) = &unfinished.row.session
-            && self.0.store.find(session).await?.as_ref() != Some(&unfinished.row.key)
+            && self.hub.0.store.find(session).await?.as_ref() != Some(&unfinished.row.key)
         {
             let message = RunError::Orphaned.to_string();
             return Ok(RecoveryPlan::End(Outcome::Failed(Failure { kind: FailureKind::Internal, message }), answers));
@@ -187,7 +188,7 @@ impl Hub {
         Ok(RecoveryPlan::Resume(answers))
     }
 
-    fn note_recovery(&self, unfinished: &UnfinishedRun, plan: &RecoveryPlan) {
+    fn note_recovery(self, unfinished: &UnfinishedRun, plan: &RecoveryPlan) {
         let decision = match plan {
             RecoveryPlan::Requeue => "requeued",
             RecoveryPlan::Resume(_) => "resumed",
@@ -196,22 +197,22 @@ impl Hub {
             RecoveryPlan::End(..) => "ended",
         };
         let record = AuditRecord::new(AuditKind::Recovered).actor(unfinished.row.key.as_str()).outcome(decision);
-        self.audit().note(record.with("run", unfinished.row.run.as_str()));
+        self.hub.audit().note(record.with("run", unfinished.row.run.as_str()));
     }
 
     /// Returns the number of runs of earlier processes that were not recovered yet, without held runs.
-    pub async fn unfinished(&self) -> Result<usize, StoreError> {
-        if self.0.backlog.is_empty() {
+    pub async fn unfinished(self) -> Result<usize, StoreError> {
+        if self.hub.0.backlog.is_empty() {
             return Ok(0);
         }
-        Ok(self.0.backlog.open(&*self.0.store).await?.waiting())
+        Ok(self.hub.0.backlog.open(&*self.hub.0.store).await?.waiting())
     }
 
     /// Puts a stored run back into its session's queue, with the runs absorbed by it.
-    pub(super) fn requeue(&self, run: ResumedRun) {
+    pub(super) fn requeue(self, run: ResumedRun) {
         let ResumedRun { accept, resume, absorbed, deliveries } = run;
         let key = accept.key.clone();
-        let mut live = self.0.lock();
+        let mut live = self.hub.0.lock();
         let at = accept.at;
         let mut ticket = self.restore(&mut live, Inbound::from(accept), at);
         ticket.host(absorbed.into_iter().map(|row| {
@@ -223,14 +224,14 @@ impl Hub {
             Some(resume) => ticket.resuming(resume),
             None => ticket,
         };
-        self.0.send(&mut live, &key, LaneJob::Run(Box::new(ticket)));
-        self.0.arrivals.notify_waiters();
+        self.hub.0.send(&mut live, &key, LaneJob::Run(Box::new(ticket)));
+        self.hub.0.arrivals.notify_waiters();
     }
 
     /// Registers a stored run as live again.
-    fn restore(&self, live: &mut LiveState, mut inbound: Inbound, at: u64) -> Ticket {
+    fn restore(self, live: &mut LiveState, mut inbound: Inbound, at: u64) -> Ticket {
         let (run, key) = (inbound.id.run.clone(), inbound.session.key.clone());
-        let tape = Tape::new(run.clone(), key, at, self.0.feed.clone());
+        let tape = Tape::new(run.clone(), key, at, self.hub.0.feed.clone());
         let (admit, admission) = watch::channel(Admission::Accepted);
         let text = inbound.message.content.text();
         inbound.command = match inbound.session.key.is_cron() {
@@ -238,25 +239,25 @@ impl Hub {
             true => Some(Command::NewTranscriptWith(text)),
             false if inbound.is_literal => None,
             false => {
-                let command = self.0.config.rules().parse(&inbound.sender.principal, &text).command;
+                let command = self.hub.0.config.rules().parse(&inbound.sender.principal, &text).command;
                 // The set of commands may have changed since the message was accepted; its authority has not.
                 command.filter(|command| inbound.sender.authority.is_full() || !command.needs_admin())
             }
         };
         live.runs.insert(run, LiveRun::new(&tape, &inbound, admission));
-        Ticket::new(inbound, tape, admit, &self.0.stopping).recovered()
+        Ticket::new(inbound, tape, admit, &self.hub.0.stopping).recovered()
     }
 
     /// Ends a run whose terminal record could not be stored when it ended. It is not live, or its id would still be
     /// claimed.
-    pub(super) async fn force_end(&self, row: &RunRow) -> Result<RunReport, StoreError> {
-        let ended = interrupted(row.accepted_at, self.0.ambient.now_ms());
+    pub(super) async fn force_end(self, row: &RunRow) -> Result<RunReport, StoreError> {
+        let ended = interrupted(row.accepted_at, self.hub.0.ambient.now_ms());
         let run = match &row.state {
             RunState::Absorbed(host) => host,
             RunState::Accepted | RunState::Running | RunState::Held | RunState::Ended(_) => &row.run,
         };
         let terminal = Rec::Terminal { run: run.clone(), ended: Box::new(ended.clone()) };
-        self.0.writer.commit(vec![terminal]).await?;
+        self.hub.0.writer.commit(vec![terminal]).await?;
         Ok(RunReport::from_row(row, &ended, &[]))
     }
 }

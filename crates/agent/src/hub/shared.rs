@@ -273,6 +273,14 @@ impl Shared {
     {
         homard_runtime::task::spawn(name, self.tracker.track_future(future))
     }
+
+    /// Spawns a task that is cancelled when the hub drains.
+    pub(super) fn spawn_until_drained(&self, future: impl Future<Output = ()> + Send + 'static) {
+        let draining = self.draining.clone();
+        self.spawn("child", async move {
+            draining.run_until_cancelled(future).await;
+        });
+    }
 }
 
 impl Mailbox for mpsc::UnboundedSender<LaneJob> {

@@ -9,28 +9,28 @@ use homard_queue::settings::{QueueOverrides, resolve};
 use homard_store::Error as StoreError;
 use jiff::tz::TimeZone;
 
-use super::{Hub, LiveRunStatus, RunProgress};
+use super::{HubSessions, LiveRunStatus, RunProgress};
 use crate::{
     history::SessionHistory,
     lane::{ReportRequest, SessionView, answering, answering_model, context_report},
     tool::RunOrigin,
 };
 
-impl Hub {
+impl HubSessions<'_> {
     /// Returns the `/status` text of a session with the current time; `None` if the session does not exist.
-    pub async fn status(&self, key: &SessionKey) -> Result<Option<String>, StoreError> {
-        let Some(session) = self.0.store.load(key).await? else { return Ok(None) };
+    pub async fn status(self, key: &SessionKey) -> Result<Option<String>, StoreError> {
+        let Some(session) = self.hub.0.store.load(key).await? else { return Ok(None) };
         let (record, history) = (session.record, SessionHistory::read(&session.entries));
         let origin = RunOrigin { principal: OWNER.to_owned(), ..RunOrigin::default() };
-        let (run, view) = (self.0.ambient.run_id(), SessionView { record: &record, history: &history });
+        let (run, view) = (self.hub.0.ambient.run_id(), SessionView { record: &record, history: &history });
         let request = ReportRequest { run: &run, extra_prompt: None, origin: &origin };
-        let report = context_report(&self.0, key, view, request).await;
+        let report = context_report(&self.hub.0, key, view, request).await;
         let shortened = report.shortening_text();
-        let (profile, rules) = (self.agents().of(key.agent()), self.rules());
+        let (profile, rules) = (self.hub.agents().of(key.agent()), self.hub.0.config.rules());
         let (channel, config) = rules.queue.of(&Route::default());
         let model = answering_model(&profile, &record);
-        let now = self.0.ambient.now_ms();
-        let runs: Vec<_> = self.live_runs().into_iter().filter(|run| run.key == *key).collect();
+        let now = self.hub.0.ambient.now_ms();
+        let runs: Vec<_> = self.hub.runs().live().into_iter().filter(|run| run.key == *key).collect();
         let is_waiting = |run: &&LiveRunStatus| run.progress == RunProgress::Queued;
         let active = runs.iter().find(|run| !is_waiting(run));
         let input = StatusInput {
@@ -54,23 +54,23 @@ impl Hub {
     }
 
     /// Returns the verbosity of tool output (`off`, `on` or `full`) from the session, else from its agent.
-    pub async fn verbosity(&self, key: &SessionKey) -> Result<String, StoreError> {
-        let profile = self.agents().of(key.agent());
+    pub async fn verbosity(self, key: &SessionKey) -> Result<String, StoreError> {
+        let profile = self.hub.agents().of(key.agent());
         let session_level = self.record(key).await?.and_then(|record| record.verbose_level);
         Ok(session_level.unwrap_or_else(|| profile.levels(profile.spec()).verbose.to_owned()))
     }
 
     /// True if the session streams the model's reasoning (`/reasoning stream`).
-    pub async fn streams_reasoning(&self, key: &SessionKey) -> Result<bool, StoreError> {
-        let profile = self.agents().of(key.agent());
+    pub async fn streams_reasoning(self, key: &SessionKey) -> Result<bool, StoreError> {
+        let profile = self.hub.agents().of(key.agent());
         let record = self.record(key).await?;
         let session_level = record.as_ref().and_then(|record| record.extra.get("reasoningLevel")?.as_str());
         Ok(session_level.unwrap_or(profile.levels(profile.spec()).reasoning) == "stream")
     }
 
     /// Returns a session's record without its transcript.
-    pub async fn record(&self, key: &SessionKey) -> Result<Option<session::Record>, StoreError> {
-        let all = self.0.store.list().await?;
+    pub async fn record(self, key: &SessionKey) -> Result<Option<session::Record>, StoreError> {
+        let all = self.hub.0.store.list().await?;
         Ok(all.into_iter().find(|(candidate, _)| candidate == key).map(|(_, record)| (*record).clone()))
     }
 }

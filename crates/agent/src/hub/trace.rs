@@ -9,12 +9,12 @@ use homard_store::{
     usage::{UsageQuery, UsageSum},
 };
 
-use super::Hub;
+use super::HubRuns;
 
-impl Hub {
+impl HubRuns<'_> {
     /// Like [`RunTrace::read`], with the timeline so far of a live run.
-    pub async fn trace(&self, name: &str) -> Result<Option<RunTrace>, StoreError> {
-        let Some(trace) = RunTrace::read(&*self.0.store, name).await? else { return Ok(None) };
+    pub async fn trace(self, name: &str) -> Result<Option<RunTrace>, StoreError> {
+        let Some(trace) = RunTrace::read(&*self.hub.0.store, name).await? else { return Ok(None) };
         if matches!(trace.row.state, RunState::Ended(_)) {
             return Ok(Some(trace));
         }
@@ -23,9 +23,9 @@ impl Hub {
     }
 
     /// Returns the timeline so far of a run that has not ended.
-    fn live_timeline(&self, row: &RunRow) -> (RunTimeline, u64) {
-        let until = self.0.ambient.now_ms();
-        let tape = self.0.lock().runs.get(row.host.as_ref().unwrap_or(&row.run)).map(|run| run.tape.clone());
+    fn live_timeline(self, row: &RunRow) -> (RunTimeline, u64) {
+        let until = self.hub.0.ambient.now_ms();
+        let tape = self.hub.0.lock().runs.get(row.host.as_ref().unwrap_or(&row.run)).map(|run| run.tape.clone());
         let Some(tape) = tape else { return (RunTimeline::default(), until) };
         let events = tape.events();
         let started_at = events
@@ -52,12 +52,12 @@ impl Hub {
     }
 
     /// Returns stored runs, newest first.
-    pub async fn runs(&self, query: &RunQuery) -> Result<Vec<RunRow>, StoreError> {
-        self.0.store.runs(query).await
+    pub async fn list(self, query: &RunQuery) -> Result<Vec<RunRow>, StoreError> {
+        self.hub.0.store.runs(query).await
     }
 
     /// Returns token usage and cost in a period. Several sums may have the same key.
-    pub async fn usage(&self, period: &UsageQuery) -> Result<Vec<UsageSum>, StoreError> {
-        self.0.store.usage(period).await
+    pub async fn usage(self, period: &UsageQuery) -> Result<Vec<UsageSum>, StoreError> {
+        self.hub.0.store.usage(period).await
     }
 }

@@ -2,7 +2,7 @@
 
 use homard_proto::SessionKey;
 
-use super::Hub;
+use super::{Hub, HubSessions};
 
 /// Edges of the wait graph: one pair of sessions per waiting call.
 #[derive(Debug, Default)]
@@ -58,12 +58,12 @@ impl Drop for WaitGuard {
     }
 }
 
-impl Hub {
+impl HubSessions<'_> {
     /// Registers that a run of `waiter` waits for a run of `target`. `None` if that would be a deadlock, because
     /// `target` is the same session or waits for `waiter`, directly or through others.
-    pub fn wait_for(&self, waiter: &SessionKey, target: &SessionKey) -> Option<WaitGuard> {
-        let is_acyclic = self.0.lock().waits.begin(waiter, target);
-        is_acyclic.then(|| WaitGuard { hub: self.clone(), waiter: waiter.clone(), target: target.clone() })
+    pub fn wait_for(self, waiter: &SessionKey, target: &SessionKey) -> Option<WaitGuard> {
+        let is_acyclic = self.hub.0.lock().waits.begin(waiter, target);
+        is_acyclic.then(|| WaitGuard { hub: self.hub.clone(), waiter: waiter.clone(), target: target.clone() })
     }
 }
 

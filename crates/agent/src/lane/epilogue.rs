@@ -259,7 +259,7 @@ impl Lane {
         inbound.is_literal = false;
         inbound.reply.route = last.reply.route.clone();
         inbound.options.extra_prompt = last.options.extra_prompt.clone();
-        let hub = Hub::of(&self.hub);
+        let hub = Hub(self.hub.clone());
         // In a task of its own, because this lane itself has to accept it.
         self.hub.spawn("compaction", async move {
             if let Err(error) = hub.submit(inbound).await {

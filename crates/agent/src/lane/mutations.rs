@@ -75,7 +75,7 @@ pub struct DeletedSession {
     pub archive: Option<PathBuf>,
 }
 
-/// A message that [`Hub::inject`](crate::Hub::inject) added to a transcript.
+/// A message that [`HubSessions::inject`](crate::hub::HubSessions::inject) added to a transcript.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InjectedMessage {
     /// Id of the transcript.

@@ -265,7 +265,7 @@ fn spawn_tool(
         slot: scope.io.slot.clone(),
         variables: scope.tools.variables.clone(),
         origin: scope.request.origin.clone(),
-        hub: Some(Hub::of(&scope.io.hub)),
+        hub: Some(Hub(scope.io.hub.clone())),
     };
     let secrets = scope.profile.secrets.clone();
     let hooks = scope.hooks.registered.clone();

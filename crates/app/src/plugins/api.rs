@@ -53,7 +53,7 @@ impl PluginApi {
         let hub = self.hub()?;
         let text = text(params, "text").ok_or("the event has no text")?;
         let key = session(hub, text_or(params, "sessionKey", "main"))?;
-        hub.note_event(&key, text.to_owned()).await.map_err(|error| error.to_string())?;
+        hub.sessions().note_event(&key, text.to_owned()).await.map_err(|error| error.to_string())?;
         Ok(json!({"ok": true}))
     }
 
@@ -64,7 +64,7 @@ impl PluginApi {
         let run = hub.ambient().run_id();
         let default_key = format!("plugin:{plugin}:{run}");
         let key = session(hub, text_or(params, "sessionKey", &default_key))?;
-        if hub.has_live_run(&key) {
+        if hub.runs().has_live(&key) {
             // The active run may be waiting for this very plugin; the two would deadlock.
             return Err(format!("session {key} has an active run; use another session, or retry later"));
         }

@@ -70,12 +70,12 @@ impl InboundPipeline {
         }
         let is_owner = policy.is_owner(&incoming, &paired) && incoming.peer.kind == PeerKind::Direct;
         let Ok(RoutingResult { key, .. }) = self.route_message(&policy, &incoming, is_owner).await else { return };
-        if !matches!(self.hub.record(&key).await, Ok(Some(_))) {
+        if !matches!(self.hub.sessions().record(&key).await, Ok(Some(_))) {
             return;
         }
         let (channel, sender_name) = (label(&self.account_key.0), envelope::sender(&incoming));
         let text = format!("{channel} reaction added: {} by {sender_name} on message {message}", added.join(" "));
-        if let Err(error) = self.hub.note_event(&key, text).await {
+        if let Err(error) = self.hub.sessions().note_event(&key, text).await {
             tracing::warn!(channel = self.account_key.0, %error, "failed to store a reaction event");
         }
     }

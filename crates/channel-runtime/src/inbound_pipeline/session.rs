@@ -145,14 +145,14 @@ impl InboundPipeline {
             None => {}
         }
         let query = RunQuery { key: Some(key.clone()), before: None, limit: MAX_RUNS };
-        let runs = self.hub.runs(&query).await.map_err(|error| error.to_string())?;
+        let runs = self.hub.runs().list(&query).await.map_err(|error| error.to_string())?;
         let owner = peer.owner_of(&record, &runs);
         if owner == SessionOwner::Peer {
             let patch = Patch {
                 expected: Some(record.session_id.clone()),
                 changes: Extra::from_iter([(PEER_FIELD.to_owned(), peer_value)]),
             };
-            if let Err(error) = self.hub.patch(key, patch).await {
+            if let Err(error) = self.hub.sessions().patch(key, patch).await {
                 // It is determined again with the next message.
                 tracing::warn!(channel = self.account_key.0, %key, %error, "failed to store the sender of a session");
             }
@@ -161,7 +161,7 @@ impl InboundPipeline {
     }
 
     async fn record(&self, key: &SessionKey) -> Result<Option<Arc<Record>>, String> {
-        self.hub.session(key).await.map_err(|error| error.to_string())
+        self.hub.sessions().get(key).await.map_err(|error| error.to_string())
     }
 }
 

@@ -104,10 +104,10 @@ impl InboundPipeline {
         let target = queue_status::StatusTarget { destination: destination.clone(), message: incoming.message.clone() };
         queue_status::show(channel.clone(), target, policy.queue_status, tape.clone(), stop.clone());
         let capabilities = channel.capabilities();
-        if !capabilities.has_edits || self.hub.screens_messages() {
+        if !capabilities.has_edits || self.hub.hooks().screens_messages() {
             return;
         }
-        let streams_reasoning = self.hub.streams_reasoning(tape.key()).await.unwrap_or_else(|error| {
+        let streams_reasoning = self.hub.sessions().streams_reasoning(tape.key()).await.unwrap_or_else(|error| {
             tracing::warn!(%error, "the reasoning level of a session could not be read");
             false
         });
@@ -116,8 +116,12 @@ impl InboundPipeline {
             Some(streaming_mode) => DraftContent::Answer(streaming_mode),
             None => return,
         };
-        let replies =
-            self.hub.channel_traits(&self.account_key.0).map(|capabilities| capabilities.replies).unwrap_or_default();
+        let replies = self
+            .hub
+            .deliveries()
+            .channel_traits(&self.account_key.0)
+            .map(|capabilities| capabilities.replies)
+            .unwrap_or_default();
         let location = DraftLocation {
             channel: self.account_key.0.clone(),
             account: self.account_key.1.clone(),
@@ -158,7 +162,7 @@ impl InboundPipeline {
             media::load(&self.channel, &messages, policy.max_media_bytes, folder).await;
         let texts: Vec<&str> =
             messages.iter().map(|incoming| incoming.text.trim()).filter(|text| !text.is_empty()).collect();
-        let previous = self.hub.record(&key).await.ok().flatten().map(|record| record.updated_at);
+        let previous = self.hub.sessions().record(&key).await.ok().flatten().map(|record| record.updated_at);
         let message = ChannelMessage {
             origin: Came {
                 channel: self.account_key.0.clone(),

@@ -62,11 +62,11 @@ pub(crate) async fn wait(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let WaitParams { run_id, timeout_ms } = call.params()?;
     let timeout = Duration::from_millis(timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS).min(MAX_TIMEOUT_MS));
     let (hub, started_at) = (&call.server.hub, Instant::now());
-    let result = hub.wait(&run_id, timeout).await.map_err(unavailable)?;
+    let result = hub.runs().wait(&run_id, timeout).await.map_err(unavailable)?;
     let mut answer = wire::waited(call.client.generation, &run_id, &result);
     if matches!(result, WaitResult::Ended(_)) {
         let remaining = timeout.saturating_sub(started_at.elapsed());
-        wire::add_delivery(&mut answer, &hub.delivery_result(&run_id, remaining).await.map_err(unavailable)?);
+        wire::add_delivery(&mut answer, &hub.deliveries().result(&run_id, remaining).await.map_err(unavailable)?);
     }
     Ok(answer.into())
 }

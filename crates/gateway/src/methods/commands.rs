@@ -20,7 +20,7 @@ pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
 
 /// Returns all commands in the form that clients expect.
 pub(crate) fn all(hub: &Hub, with_arguments: bool) -> Vec<Value> {
-    hub.commands().iter().map(|command| row(command, with_arguments)).collect()
+    hub.sessions().commands().iter().map(|command| row(command, with_arguments)).collect()
 }
 
 fn row(command: &CommandInfo, with_arguments: bool) -> Value {

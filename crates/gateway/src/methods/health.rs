@@ -37,7 +37,7 @@ pub(crate) async fn health(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
 pub(crate) async fn report(server: &ServerState) -> Result<Value, ErrorShape> {
     let started_at = Instant::now();
     let hub = &server.hub;
-    let all = hub.unsorted_sessions().await.map_err(unavailable)?;
+    let all = hub.sessions().unsorted().await.map_err(unavailable)?;
     let now = hub.ambient().now_ms();
     let row = |(key, record): &SessionRow| json!({"key": key, "updatedAt": record.updated_at, "age": now.saturating_sub(record.updated_at)});
     let rows =
@@ -93,7 +93,7 @@ fn heartbeat(server: &ServerState, agent: &AgentId) -> Value {
 
 /// Adds the numbers of active and queued runs, slow runs, outages and warnings to a report.
 fn add_run_counts(server: &ServerState, report: &mut Value) {
-    let run = server.hub.live_runs();
+    let run = server.hub.runs().live();
     let count = |progress: RunProgress| run.iter().filter(|run| run.progress == progress).count();
     let slow_runs = run
         .iter()
@@ -127,7 +127,7 @@ pub(crate) async fn presence(mut call: RpcCall) -> Result<RpcResult, ErrorShape>
 pub(crate) async fn status(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let StatusParams {} = call.params()?;
     let (server, hub) = (&call.server, &call.server.hub);
-    let all = hub.unsorted_sessions().await.map_err(unavailable)?;
+    let all = hub.sessions().unsorted().await.map_err(unavailable)?;
     let now = hub.ambient().now_ms();
     let recent = |sessions: Vec<&SessionRow>| -> Vec<_> {
         newest(sessions, STATUS_SESSIONS).into_iter().map(|(key, record)| status_row(key, record, now)).collect()

@@ -46,13 +46,13 @@ pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let filter = RunFilter { status, agent, channel, model: lower(model), search: lower(search) };
     let ts = call.server.hub.ambient().now_ms();
     if filter.is_empty() {
-        let rows = call.server.hub.runs(&RunQuery { key, before, limit }).await.map_err(unavailable)?;
+        let rows = call.server.hub.runs().list(&RunQuery { key, before, limit }).await.map_err(unavailable)?;
         return Ok(json!({"ts": ts, "runs": rows.iter().map(run_trace::run_row).collect::<Vec<_>>()}).into());
     }
     let (mut runs, mut examined) = (Vec::new(), 0);
     let next = loop {
         let query = RunQuery { key: key.clone(), before: before.clone(), limit: EXAMINED_PAGE };
-        let rows = call.server.hub.runs(&query).await.map_err(unavailable)?;
+        let rows = call.server.hub.runs().list(&query).await.map_err(unavailable)?;
         for row in &rows {
             let payload = run_trace::run_row(row);
             before = Some(row.run.clone());
@@ -133,7 +133,7 @@ pub(crate) async fn tools(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let ToolsParams { id, max_chars } = call.params()?;
     let RunTrace { row, until, .. } = find(&call, &id).await?;
     let entries = match &row.session {
-        Some(session) => call.server.hub.transcript_entries(&row.key, session).await.map_err(unavailable)?,
+        Some(session) => call.server.hub.sessions().transcript_entries(&row.key, session).await.map_err(unavailable)?,
         None => None,
     };
     let from = row.started_at.unwrap_or(row.accepted_at);
@@ -181,21 +181,21 @@ fn tool_calls(entries: &[(EntryId, Arc<Message>)], (from, until): (u64, u64), ma
 /// Lists the runs that are held after repeated crashes.
 pub(crate) async fn held(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let HeldParams {} = call.params()?;
-    let held = call.server.hub.held().await.map_err(unavailable)?;
+    let held = call.server.hub.runs().held().await.map_err(unavailable)?;
     Ok(json!({"runs": held.iter().map(run_trace::held_run).collect::<Vec<_>>()}).into())
 }
 
 /// Releases a held run: its message is queued again, behind newer messages.
 pub(crate) async fn release(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let ReleaseParams { run_id } = call.params()?;
-    call.server.hub.release(&run_id).await.map_err(not_held)?;
+    call.server.hub.runs().release(&run_id).await.map_err(not_held)?;
     Ok(json!({"runId": run_id, "status": "queued"}).into())
 }
 
 /// Drops a held run: it ends as failed, without being resumed.
 pub(crate) async fn drop_held(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let DropParams { run_id } = call.params()?;
-    call.server.hub.drop_held(&run_id).await.map_err(not_held)?;
+    call.server.hub.runs().drop_held(&run_id).await.map_err(not_held)?;
     Ok(json!({"runId": run_id, "status": "dropped"}).into())
 }
 
@@ -208,7 +208,7 @@ fn not_held(error: HeldError) -> ErrorShape {
 
 /// Finds a run by its id or an external id, with its timeline; an unknown id is an error.
 async fn find(call: &RpcCall, id: &str) -> Result<RunTrace, ErrorShape> {
-    let found = call.server.hub.trace(id).await;
+    let found = call.server.hub.runs().trace(id).await;
     let unknown = || ErrorShape::invalid(format!("unknown run: {id}; runs.list returns the known runs"));
     found.map_err(unavailable)?.ok_or_else(unknown)
 }

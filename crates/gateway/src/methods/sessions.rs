@@ -22,7 +22,7 @@ pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let params: ListParams = call.params()?;
     let (server, generation) = (&call.server, call.client.generation);
     let now = server.hub.ambient().now_ms();
-    let mut rows = server.hub.sessions().await.map_err(unavailable)?;
+    let mut rows = server.hub.sessions().list().await.map_err(unavailable)?;
     let agents = server.hub.agents();
     let is_configured = |key: &SessionKey| key.agent().is_some_and(|agent| agents.get(agent).is_some());
     rows.retain(|(key, record)| {

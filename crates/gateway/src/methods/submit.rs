@@ -29,7 +29,8 @@ pub(super) async fn submit(call: &RpcCall, mut inbound: Inbound) -> Result<(Acce
     let run = inbound.id.run.clone();
     // Before the run can start, so that its first tool event is not missed. Only the request that starts the run
     // watches it, not a repetition.
-    let detail = if hub.session_of(&run).is_none() { tool_detail(call, &inbound.session.key).await? } else { None };
+    let detail =
+        if hub.runs().session_of(&run).is_none() { tool_detail(call, &inbound.session.key).await? } else { None };
     if let Some(detail) = detail {
         projector.watch(run.clone(), &call.client, detail);
     }
@@ -61,7 +62,7 @@ pub(super) async fn tool_detail(call: &RpcCall, key: &SessionKey) -> Result<Opti
     }
     match call.client.generation {
         Generation::Four => Ok(Some(ToolDetail::Full)),
-        Generation::Three => Ok(match call.server.hub.verbosity(key).await.map_err(unavailable)?.as_str() {
+        Generation::Three => Ok(match call.server.hub.sessions().verbosity(key).await.map_err(unavailable)?.as_str() {
             "on" => Some(ToolDetail::Brief),
             "full" => Some(ToolDetail::Full),
             _ => None,

@@ -19,8 +19,8 @@ pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let TasksParams { agent_id, session_key: key, status, limit } = call.params()?;
     let parent = key.as_deref().map(|key| session_key(&call.server, "tasks.list", key)).transpose()?;
     let agent = agent_id.as_deref().map(AgentId::normalize);
-    let runs = call.server.hub.live_runs();
-    let sessions = call.server.hub.sessions().await.map_err(unavailable)?;
+    let runs = call.server.hub.runs().live();
+    let sessions = call.server.hub.sessions().list().await.map_err(unavailable)?;
     let is_task = |key: &SessionKey| key.is_subagent() || key.is_cron();
     let is_listed = |key: &SessionKey, record: &Record| {
         is_task(key)
@@ -73,7 +73,7 @@ fn task(key: &SessionKey, record: &Record, run: Option<&LiveRunStatus>) -> Value
 pub(crate) async fn lanes(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let LanesParams {} = call.params()?;
     let hub = &call.server.hub;
-    let lanes = hub.slots().loads().map(|load| {
+    let lanes = hub.runs().slots().loads().map(|load| {
         let blocked = (load.taken >= load.size && load.waiting > 0).then_some("capacity");
         json!({
             "lane": load.name, "maxConcurrent": load.size, "activeCount": load.taken, "queuedCount": load.waiting,

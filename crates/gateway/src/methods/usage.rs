@@ -28,7 +28,7 @@ const MAX_CONTENT_CHARS: usize = 500;
 pub(crate) async fn cost(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let CostParams { days, start_date, end_date } = call.params()?;
     let (from, to) = period(days, start_date.as_deref(), end_date.as_deref(), call.server.hub.ambient().now_ms())?;
-    let sums = call.server.hub.usage(&UsageQuery::Days(from, to)).await.map_err(unavailable)?;
+    let sums = call.server.hub.runs().usage(&UsageQuery::Days(from, to)).await.map_err(unavailable)?;
     Ok(daily_costs(&sums, to - from + 1, call.server.hub.ambient().now_ms()).into())
 }
 
@@ -38,9 +38,9 @@ pub(crate) async fn sessions(mut call: RpcCall) -> Result<RpcResult, ErrorShape>
     let (hub, now) = (&call.server.hub, call.server.hub.ambient().now_ms());
     let (from, to) = period(days, start_date.as_deref(), end_date.as_deref(), now)?;
     let key = key.as_deref().map(|key| session_key(&call.server, "sessions.usage", key)).transpose()?;
-    let mut sums = hub.usage(&UsageQuery::Days(from, to)).await.map_err(unavailable)?;
+    let mut sums = hub.runs().usage(&UsageQuery::Days(from, to)).await.map_err(unavailable)?;
     sums.retain(|sum| key.as_ref().is_none_or(|key| sum.subject.key == *key));
-    let records = hub.sessions().await.map_err(unavailable)?;
+    let records = hub.sessions().list().await.map_err(unavailable)?;
     let mut by_session = group_by(&sums, |sum| &sum.subject.key);
     let rows = records.iter().filter_map(|(key, record)| {
         let (runs, usage) = by_session.remove(key)?;
@@ -95,7 +95,7 @@ fn aggregates(sums: &[UsageSum], runs: u64) -> Value {
 pub(crate) async fn timeseries(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let TimeseriesParams { key } = call.params()?;
     let key = session_key(&call.server, TimeseriesParams::METHOD, &key)?;
-    let found = call.server.hub.history(&key).await.map_err(unavailable)?;
+    let found = call.server.hub.sessions().history(&key).await.map_err(unavailable)?;
     let Some((record, messages)) = found else { return Ok(json!({"sessionId": null, "points": []}).into()) };
     let (mut tokens, mut cost) = (0, 0.0);
     let points = messages.iter().filter_map(|message| {
@@ -118,8 +118,15 @@ pub(crate) async fn timeseries(mut call: RpcCall) -> Result<RpcResult, ErrorShap
 pub(crate) async fn logs(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let LogsParams { key, limit } = call.params()?;
     let key = session_key(&call.server, LogsParams::METHOD, &key)?;
-    let messages =
-        call.server.hub.history(&key).await.map_err(unavailable)?.map(|(_, messages)| messages).unwrap_or_default();
+    let messages = call
+        .server
+        .hub
+        .sessions()
+        .history(&key)
+        .await
+        .map_err(unavailable)?
+        .map(|(_, messages)| messages)
+        .unwrap_or_default();
     let line = |message: &Message| {
         let truncate = |text: String| text.chars().take(MAX_CONTENT_CHARS).collect::<String>();
         match message {

@@ -151,7 +151,7 @@ fn page(server: &ServerState) -> String {
         [(&[][..], server.uptime_ms() as f64 / 1e3)],
     );
     page.gauge("homard_sockets", "Open connections.", [(&[][..], server.connections.len() as f64)]);
-    page.gauge("homard_runs_live", "Active and queued runs.", [(&[][..], server.hub.live_runs().len() as f64)]);
+    page.gauge("homard_runs_live", "Active and queued runs.", [(&[][..], server.hub.runs().live().len() as f64)]);
     let audit_counts = server.hub.audit().counts();
     let rows = [
         (&[("outcome", "written")][..], audit_counts.written as f64),

@@ -158,7 +158,7 @@ async fn session_of(server: &ServerState, answer: &str) -> Result<SessionKey, Ap
         ApiError::invalid_field("previous_response_id", "refers to an unknown response; send the whole conversation")
     };
     let run = RunId::parse(answer).ok().ok_or_else(unknown)?;
-    let found = server.hub.session_of_run(&run).await;
+    let found = server.hub.runs().find_session(&run).await;
     found.map_err(|error| ApiError::failed(error.to_string()))?.ok_or_else(unknown)
 }
 

@@ -189,7 +189,7 @@ impl ResolvedCall {
         let call = CallId::parse(&format!("http_{}", ambient.nonce()));
         let broken = |why| InvokeError::failed(StatusCode::INTERNAL_SERVER_ERROR, why);
         let call = call.map_err(|error| broken(error.to_string()))?;
-        let approved = server.hub.run_call_hooks(&key, &call, &name, arguments.clone()).await;
+        let approved = server.hub.hooks().before_call(&key, &call, &name, arguments.clone()).await;
         let approved = approved.map_err(|why| InvokeError::forbidden(&name, &why))?;
         if approved != arguments {
             let prepared = tools.prepare(&name, &approved);

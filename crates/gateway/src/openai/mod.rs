@@ -311,7 +311,7 @@ async fn attach_images(message: &mut User, images: Vec<String>, id: &str) -> Res
 
 /// Determines whether a session already contains the conversation that a request repeats.
 async fn known_history(server: &ServerState, key: &SessionKey) -> Result<HistoryState, ApiError> {
-    let history = server.hub.history(key).await.map_err(|error| ApiError::failed(error.to_string()))?;
+    let history = server.hub.sessions().history(key).await.map_err(|error| ApiError::failed(error.to_string()))?;
     let is_new = history.is_none_or(|(_, messages)| messages.is_empty());
     Ok(if is_new { HistoryState::Empty } else { HistoryState::Complete })
 }

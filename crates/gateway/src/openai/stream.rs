@@ -166,10 +166,10 @@ impl RunResponse {
     /// Error if the run's events stopped and there is no event for its end.
     fn broken_error(&self) -> ApiError {
         match self.follower.tape().state() {
-            TapeState::Broken(_) if self.server.hub.is_draining() && self.abort_on_drop.0.is_some() => {
+            TapeState::Broken(_) if self.server.hub.lifecycle().is_draining() && self.abort_on_drop.0.is_some() => {
                 self.shutdown_error()
             }
-            TapeState::Broken(why) if self.server.hub.is_draining() => ApiError::unavailable(why),
+            TapeState::Broken(why) if self.server.hub.lifecycle().is_draining() => ApiError::unavailable(why),
             TapeState::Broken(why) => ApiError::failed(why),
             TapeState::Queued | TapeState::Running | TapeState::Ended(_) | TapeState::Rejected => {
                 ApiError::failed("the outcome of the run is unknown; see the history of its session")
@@ -220,7 +220,7 @@ impl Drop for AbortOnDrop {
         let Some((server, key, run)) = self.0.take() else { return };
         let hub = server.hub.clone();
         let stopping = async move {
-            hub.abort(&key, Some(run), AbortReason::User).await;
+            hub.runs().abort(&key, Some(run), AbortReason::User).await;
         };
         // Detached; only the server's shutdown waits for it.
         drop(task::spawn("abort run of disconnected client", server.connections.track_future(stopping)));

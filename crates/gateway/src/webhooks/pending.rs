@@ -67,14 +67,14 @@ async fn change(
     if change(&mut runs) {
         let runs = if runs.is_empty() { Value::Null } else { runs.into() };
         let changes = Extra::from_iter([(RECORD_KEY.to_owned(), runs)]);
-        server.hub.patch(main, Patch { expected: None, changes }).await?;
+        server.hub.sessions().patch(main, Patch { expected: None, changes }).await?;
     }
     Ok(())
 }
 
 /// Returns all recorded runs with their main sessions.
 pub(super) async fn all(server: &ServerState) -> Vec<(SessionKey, RunId, PendingReport)> {
-    let sessions = match server.hub.unsorted_sessions().await {
+    let sessions = match server.hub.sessions().unsorted().await {
         Ok(sessions) => sessions,
         Err(error) => {
             tracing::warn!(%error, "failed to read the sessions; pending webhook reports are not resumed");

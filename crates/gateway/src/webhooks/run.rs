@@ -51,10 +51,11 @@ pub(super) async fn start(
     let report = PendingReport { name: job.name.clone(), wake_mode: job.wake.clone() };
     // A run in the main session itself needs no report.
     let main = key.agent().filter(|_| !key.is_main()).map(AgentId::main_session);
-    let existing = hub.session_of_run(&run).await.map_err(|error| WebhookRejection::unavailable(error.to_string()))?;
+    let existing =
+        hub.runs().find_session(&run).await.map_err(|error| WebhookRejection::unavailable(error.to_string()))?;
     if existing.is_none() {
         if let Some(changes) = model {
-            hub.patch(&key, Patch { expected: None, changes }).await?;
+            hub.sessions().patch(&key, Patch { expected: None, changes }).await?;
         }
         if let Some(main) = &main {
             pending::record(context, main, &run, &report).await?;
@@ -88,7 +89,7 @@ fn inbound(server: &ServerState, run: &RunId, key: SessionKey, job: &WebhookJob,
     let ambient = server.hub.ambient();
     // The message did not come from this route, so the session must not store it as its last route. A failed delivery
     // does not fail the run, because the result is also reported to the main session.
-    let delivery = server.hub.reply_delivery(&key, &route).map(|mut delivery| {
+    let delivery = server.hub.deliveries().reply_delivery(&key, &route).map(|mut delivery| {
         delivery.is_origin = false;
         delivery.is_best_effort = true;
         delivery
@@ -203,7 +204,7 @@ async fn route(
 
 /// Reads a session's record.
 pub(super) async fn record(server: &ServerState, key: &SessionKey) -> Result<Option<Arc<Record>>, WebhookRejection> {
-    server.hub.session(key).await.map_err(|error| WebhookRejection::unavailable(error.to_string()))
+    server.hub.sessions().get(key).await.map_err(|error| WebhookRejection::unavailable(error.to_string()))
 }
 
 /// Builds the prompt.
@@ -225,7 +226,7 @@ fn prompt(job: &WebhookJob, nonce: &str) -> String {
 /// more.
 pub(crate) async fn resume_reports(context: &WebhookContext) {
     for (main, run, report) in pending::all(&context.server).await {
-        match context.server.hub.follow(&run) {
+        match context.server.hub.runs().follow(&run) {
             Some(follower) => follow(context, follower, main, report),
             None => {
                 let own = context.clone();
@@ -239,7 +240,7 @@ pub(crate) async fn resume_reports(context: &WebhookContext) {
 /// Reports a run that has ended or was never started.
 async fn report_finished(context: &WebhookContext, main: &SessionKey, run: &RunId, pending_report: &PendingReport) {
     let hub = &context.server.hub;
-    match (hub.reported(run).await, hub.session_of_run(run).await) {
+    match (hub.runs().result(run).await, hub.runs().find_session(run).await) {
         (Ok(Some(report)), _) => report_outcome(context, main, run, pending_report, &outcome_text(&report)).await,
         (Ok(None), Ok(None)) => pending::remove(context, main, run).await,
         // The run is held or its state is unknown; the next start checks again.
@@ -260,7 +261,7 @@ fn follow(context: &WebhookContext, follower: Subscriber, main: SessionKey, repo
         let outcome = match tape_state {
             TapeState::Ended(end) => outcome_text(&RunReport::of(&run, &key, &end)),
             // A run interrupted by shutdown continues at the next start, which also resumes the report.
-            TapeState::Broken(why) if !own.server.hub.is_draining() => Err(why),
+            TapeState::Broken(why) if !own.server.hub.lifecycle().is_draining() => Err(why),
             TapeState::Broken(_) | TapeState::Rejected | TapeState::Queued | TapeState::Running => return,
         };
         report_outcome(&own, &main, &run, &report, &outcome).await;

@@ -47,7 +47,7 @@ pub(super) async fn send(
     processed_keys.push(dedupe_key.clone());
     processed_keys.drain(..processed_keys.len().saturating_sub(MAX_REMEMBERED));
     let changes = Extra::from_iter([(RECORD_KEY.to_owned(), processed_keys.iter().map(to_json).collect())]);
-    server.hub.patch(&key, Patch { expected: None, changes }).await?;
+    server.hub.sessions().patch(&key, Patch { expected: None, changes }).await?;
     Ok(mode)
 }
 
@@ -78,6 +78,6 @@ pub(super) async fn report(
 ) -> Result<(), ChangeError> {
     match &server.schedule {
         Ok(schedule) => schedule.wake(main.agent().cloned(), text, Authority::Full, wake).await,
-        Err(_) => server.hub.note_event(main, text.to_owned()).await,
+        Err(_) => server.hub.sessions().note_event(main, text.to_owned()).await,
     }
 }

@@ -272,7 +272,7 @@ async fn stopping_the_gateway_fails_waiting_requests() {
     socket.send("w", "agent.wait", json!({"runId": "b"})).await;
     // Requests are read in order, so this one follows the wait.
     socket.ask("h", "health", json!({})).await;
-    gateway.hub.drain(Duration::ZERO).await;
+    gateway.hub.lifecycle().drain(Duration::ZERO).await;
     let mut ended = BTreeSet::new();
     let mut waited = None;
     while ended.len() < 2 || waited.is_none() {

@@ -72,7 +72,7 @@ async fn r77_a_gateway_is_ready_as_long_as_its_parts_work() {
     outages.lock().unwrap().clear();
     assert_eq!(readiness(&gateway).await, (200, json!([])));
     // Nothing new is accepted while runs are drained.
-    gateway.hub.drain(Duration::ZERO).await;
+    gateway.hub.lifecycle().drain(Duration::ZERO).await;
     assert_eq!(readiness(&gateway).await, (503, json!(["stopping"])));
     assert_eq!(http(gateway.address, "GET /healthz HTTP/1.1\r\nHost: localhost").await.0, 200);
 }

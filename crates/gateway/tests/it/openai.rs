@@ -151,7 +151,7 @@ fn normalize(mut value: Value) -> Value {
 
 /// Keys of all sessions.
 async fn sessions(gateway: &TestGateway) -> Vec<String> {
-    gateway.hub.sessions().await.unwrap().into_iter().map(|(key, _)| key.to_string()).collect()
+    gateway.hub.sessions().list().await.unwrap().into_iter().map(|(key, _)| key.to_string()).collect()
 }
 
 /// The last message the model received, and its tools.

@@ -339,7 +339,7 @@ async fn a_client_that_does_not_read_is_disconnected_and_its_run_finishes() {
     let mut socket = gateway.client(3, json!({})).await;
     socket.send("a", "agent", message("k")).await;
     let run = RunId::parse("k").unwrap();
-    let waited = gateway.hub.wait(&run, PATIENCE).await.unwrap();
+    let waited = gateway.hub.runs().wait(&run, PATIENCE).await.unwrap();
     let WaitResult::Ended(report) = waited else { panic!("{waited:?}") };
     assert_eq!(report.outcome(), &Outcome::Done);
     let (frames, close) = socket.read_to_close().await;

@@ -364,7 +364,7 @@ async fn a_message_behind_a_deletion_runs_in_a_new_session() {
     let params = AgentParams::decode(Generation::Four, Some(params)).unwrap();
     let inbound = intake::agent(&gateway.hub, OWNER, params).await.unwrap();
     // Each is handed to the lane when first polled, so the message is queued behind the deletion.
-    let (deleted, accepted) = tokio::join!(gateway.hub.delete(&key, None), gateway.hub.submit(inbound));
+    let (deleted, accepted) = tokio::join!(gateway.hub.sessions().delete(&key, None), gateway.hub.submit(inbound));
     assert_eq!(deleted, Ok(Some(DeletedSession { archive: None })));
     assert!(matches!(accepted.unwrap().disposition, SubmitOutcome::New(_)));
     gate.add_permits(1);
@@ -382,7 +382,7 @@ async fn a_run_whose_session_has_a_new_transcript_is_not_resumed() {
     socket.ask("1", "sessions.reset", json!({"key": "main"})).await;
     // Simulates a dead process: its model never answers.
     let next = TestGateway::with_store(store, says(&["hi"])).await;
-    assert_eq!(next.hub.recover(Default::default()).await.map(|recovered| recovered.resumed), Ok(0));
+    assert_eq!(next.hub.lifecycle().recover(Default::default()).await.map(|recovered| recovered.resumed), Ok(0));
     let mut socket = next.client(4, json!({})).await;
     let waited = socket.ask("1", "agent.wait", json!({"runId": "k1"})).await;
     let why = "INTERRUPTED: the gateway was restarted, and the session has a new transcript";

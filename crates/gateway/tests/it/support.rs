@@ -15,7 +15,7 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use ed25519_dalek::{Signer, SigningKey};
 use futures_util::{SinkExt, StreamExt, stream};
 use homard_agent::{
-    Agents, Hub, HubRules, Profile,
+    Agents, FencedStore, Hub, HubRules, Profile,
     access::ToolRules,
     tool::{Tool, ToolCx, ToolResult, Toolbox},
 };
@@ -353,8 +353,8 @@ impl TestGateway {
             ..Profile::new(AgentId::main(), Candidates::single(Arc::new(model)))
         };
         let agents = Agents::new(profile, []);
-        let (store, slots) = ((store, Fence::default()), Slots::new(4, 4, 1));
-        let (hub, feed) = Hub::start_with(Ambient::system(), store, agents, slots, rules);
+        let (store, slots) = (FencedStore::new(store, Fence::default()), Slots::new(4, 4, 1));
+        let (hub, feed) = Hub::start(Ambient::system(), store, agents, slots, rules);
         let gateway = bind(settings).await.unwrap();
         let address = gateway.local_addrs()[0];
         let stop = CancellationToken::new();

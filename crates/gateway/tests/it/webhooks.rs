@@ -101,7 +101,7 @@ fn main_session() -> SessionKey {
 
 /// Texts queued for the main session.
 async fn events(gateway: &TestGateway) -> Vec<String> {
-    let sessions = gateway.hub.sessions().await.unwrap();
+    let sessions = gateway.hub.sessions().list().await.unwrap();
     let main = sessions.iter().find(|(key, _)| *key == main_session());
     let events = main.and_then(|(_, record)| record.extra.get("systemEvents")?.as_array());
     events.into_iter().flatten().map(|event| event.as_str().unwrap().to_owned()).collect()

@@ -182,11 +182,11 @@ impl HeartbeatTask {
         let (agent, key) = (&config.agent, config.agent.main_session());
         let now = self.hub.ambient().now_ms();
         let file = self.file.read(agent);
-        let record = self.hub.session(&key).await.ok().flatten();
+        let record = self.hub.sessions().get(&key).await.ok().flatten();
         let input = SkipInput {
             is_enabled: self.is_enabled && !config.every.is_zero(),
             is_in_hours: config.hours.as_ref().is_none_or(|hours| hours.contains(now)),
-            is_busy: self.hub.has_live_run(&key),
+            is_busy: self.hub.runs().has_live(&key),
             has_event: record.as_deref().is_some_and(notes::has_pending_events),
             file: file.as_deref(),
         };
@@ -277,13 +277,13 @@ async fn plan_delivery(
     let channel = match &config.target {
         HeartbeatTarget::Nowhere => return Err("target-none".to_owned()),
         HeartbeatTarget::Last => {
-            let last = hub.last_route(key).await.map_err(|error| error.to_string())?;
+            let last = hub.deliveries().last_route(key).await.map_err(|error| error.to_string())?;
             last.channel.filter(|channel| channel != INTERNAL).ok_or("no-target")?
         }
         HeartbeatTarget::Channel(channel) => channel.clone(),
     };
     let route = Route::new(Some(&channel), config.to.as_deref(), config.account.as_deref(), None);
     let request = DeliveryRequest { is_wanted: true, route };
-    let (route, delivery) = hub.plan_delivery(key, &request, false).await?.ok_or("no-target")?;
+    let (route, delivery) = hub.deliveries().plan(key, &request, false).await?.ok_or("no-target")?;
     Ok((route, ReplyDelivery { reports_tools: false, ..delivery }))
 }

@@ -45,7 +45,7 @@ async fn run_conversation(
         let text = format!("This is message number {message}, which says a little more than nothing.");
         events.extend(fixture.send(&format!("r{message}"), &text).await);
     }
-    fixture.hub.shut_down().await;
+    fixture.hub.lifecycle().shut_down().await;
     assert_eq!(fake.complaints(), Vec::<String>::new());
     (fake.requests(), events)
 }

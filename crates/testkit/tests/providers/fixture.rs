@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use homard_agent::{
-    Agents, Hub, Outcome, Profile, RequestEvent, RunEvent, StoredEvent, Subscriber, TapeEvent,
+    Agents, FencedStore, Hub, HubRules, Outcome, Profile, RequestEvent, RunEvent, StoredEvent, Subscriber, TapeEvent,
     hub::{AcceptedRun, SubmitOutcome},
     intake,
     profile::RetrySettings,
@@ -93,7 +93,13 @@ impl ProviderFixture {
         };
         let store = Arc::new(MemoryStore::default());
         let agents = Agents::new(profile, []);
-        let (hub, _) = Hub::start(Ambient::system(), (store, Fence::default()), agents, Slots::new(4, 4, 4));
+        let (hub, _) = Hub::start(
+            Ambient::system(),
+            FencedStore::new(store, Fence::default()),
+            agents,
+            Slots::new(4, 4, 4),
+            HubRules::default(),
+        );
         Self { hub, key: AgentId::main().main_session() }
     }
 

@@ -95,7 +95,7 @@ async fn check_single_fault(dialect: WireFormat, fault: ProviderFault) {
         | ProviderFault::Refused(_)
         | ProviderFault::Page => {}
     }
-    fixture.hub.shut_down().await;
+    fixture.hub.lifecycle().shut_down().await;
 }
 
 /// Every request is faulty, and there is no fallback.
@@ -115,7 +115,7 @@ async fn check_permanent_fault(dialect: WireFormat, fault: ProviderFault) {
     assert!(is_failed || may_succeed, "{dialect:?} {fault:?}: {events:#?}");
     assert_eq!(reset_count(&events), retries_after_output(&events), "{dialect:?} {fault:?}: {events:#?}");
     assert_eq!(fake.complaints(), Vec::<String>::new(), "{dialect:?} {fault:?}");
-    fixture.hub.shut_down().await;
+    fixture.hub.lifecycle().shut_down().await;
 }
 
 /// Returns how often streamed text was discarded.

@@ -89,7 +89,7 @@ async fn play(seed: u64) -> usize {
         while let Some(batch) = subscriber.next().await {
             events.extend(batch);
             if abort_after == Some(batches) {
-                fixture.hub.abort(&fixture.key, None, AbortReason::User).await;
+                fixture.hub.runs().abort(&fixture.key, None, AbortReason::User).await;
             }
             batches += 1;
         }
@@ -98,7 +98,7 @@ async fn play(seed: u64) -> usize {
             client_texts(&events);
         }
     }
-    fixture.hub.shut_down().await;
+    fixture.hub.lifecycle().shut_down().await;
     assert_eq!(fake.complaints(), Vec::<String>::new(), "seed {seed}: {:#?}", fake.requests().last());
     fake.requests().len()
 }

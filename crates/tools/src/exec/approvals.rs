@@ -175,7 +175,7 @@ impl Exec {
         if let Some(CommandReporter { hub, origin, wakes }) = self.reporter(hub, &plan.context) {
             let id = command_id(&entry);
             let started = BackgroundCommand { id, command: command.clone(), origin, stop: stop.clone() };
-            hub.command_started(session, started, wakes).await;
+            hub.background().started(session, started, wakes).await;
         }
         let job = self.start(&plan, argv, Some(&bound.cwd)).await.map_err(|error| not_run(&error))?;
         Ok(match wait_or_background(&stop, &ProgressSender::silent(), &job, plan.wait).await {

@@ -51,6 +51,7 @@ impl SessionStatus {
         };
         let text = visible
             .hub
+            .sessions()
             .status(&key)
             .await
             .map_err(SessionToolError::error)?
@@ -81,7 +82,7 @@ async fn set_model(
     };
     let changes = Extra::from_iter([("providerOverride".to_owned(), provider), ("modelOverride".to_owned(), model)]);
     let patch = Patch { expected: Some(record.session_id.clone()), changes };
-    visible.hub.patch(key, patch).await.map_err(SessionToolError::error)?;
+    visible.hub.sessions().patch(key, patch).await.map_err(SessionToolError::error)?;
     Ok(())
 }
 

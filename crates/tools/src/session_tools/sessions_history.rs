@@ -61,6 +61,7 @@ impl SessionsHistory {
         let key = visible.find(&arguments.session_key)?;
         let (_, messages) = visible
             .hub
+            .sessions()
             .history(&key)
             .await
             .map_err(SessionToolError::error)?

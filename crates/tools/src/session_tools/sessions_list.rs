@@ -62,13 +62,13 @@ impl SessionsList {
             clamp_number(arguments.offset, 0, usize::MAX),
         );
         let progress_by_key: HashMap<_, _> =
-            visible.hub.live_runs().into_iter().map(|LiveRunStatus { key, progress, .. }| (key, progress)).collect();
+            visible.hub.runs().live().into_iter().map(|LiveRunStatus { key, progress, .. }| (key, progress)).collect();
         let messages = clamp_number(arguments.message_limit, 0, MAX_MESSAGES);
         let mut listed = Vec::new();
         for (key, record) in rows.iter().skip(offset).take(limit) {
             let mut row = describe(key, record, progress_by_key.get(key).copied());
             if messages > 0 {
-                let history = visible.hub.history(key).await.map_err(SessionToolError::error)?;
+                let history = visible.hub.sessions().history(key).await.map_err(SessionToolError::error)?;
                 let history_messages = history.map(|(_, history_messages)| history_messages).unwrap_or_default();
                 row["messages"] =
                     sessions_history::sanitize_history(&history_messages, messages, false).messages.into();

@@ -70,7 +70,7 @@ impl SessionsSend {
         let timeout = arguments.timeout();
         let waiting = match timeout.is_zero() || is_above {
             true => None,
-            false => hub.wait_for(&cx.session, &key),
+            false => hub.sessions().wait_for(&cx.session, &key),
         };
         let inbound = inbound(cx, hub, &key, text);
         let run = inbound.id.run.clone();
@@ -89,7 +89,7 @@ impl SessionsSend {
         let waited = tokio::select! {
             biased;
             () = cx.cancel.cancelled() => return Err(SessionToolError::error("the run was stopped while waiting for the reply; the message was sent")),
-            waited = cx.slot.lend(hub.wait(&run, timeout)) => waited.map_err(SessionToolError::error)?,
+            waited = cx.slot.lend(hub.runs().wait(&run, timeout)) => waited.map_err(SessionToolError::error)?,
         };
         outcome(hub, &run, &key, waited).await
     }
@@ -148,7 +148,7 @@ async fn outcome(hub: &Hub, run: &RunId, key: &SessionKey, waited: WaitResult) -
         response["error"] = format!("{reason}; use sessions_history later to see the result").into();
         return Ok(response);
     }
-    let report = hub.result(run).await.map_err(SessionToolError::error)?;
+    let report = hub.runs().result(run).await.map_err(SessionToolError::error)?;
     let report = report.ok_or_else(|| SessionToolError::error("the result of the run was not found"))?;
     let mut response = details(run, key, if *report.outcome() == Outcome::Done { "ok" } else { "error" });
     if let Some(reply) = report.last_answer() {

@@ -68,7 +68,12 @@ impl SessionsSpawn {
         };
         let spawn = SpawnParams { model, extra_prompt: Some(subagent_prompt(cx)), ..arguments.spawn(rules)? };
         let applied = spawn.model.as_ref().map(|(provider, model)| format!("{provider}/{model}"));
-        let child = visible.hub.spawn(&cx.session, &cx.origin, &agent, spawn).await.map_err(SessionToolError::error)?;
+        let child = visible
+            .hub
+            .children()
+            .spawn(&cx.session, &cx.origin, &agent, spawn)
+            .await
+            .map_err(SessionToolError::error)?;
         let mut response = json!({"status": "accepted", "childSessionKey": child.key, "runId": child.run});
         if model_name.is_some() {
             response["modelApplied"] = applied.is_some().into();
@@ -122,7 +127,7 @@ fn check_limits(cx: &ToolCx, visible: &VisibleSessions<'_>, rules: &SpawnRules) 
             false => "no sub-agents may be started here (subagents.maxSpawnDepth)".to_owned(),
         }));
     }
-    let live_runs = visible.hub.live_runs();
+    let live_runs = visible.hub.runs().live();
     let is_active = |key: &SessionKey| live_runs.iter().any(|live_runs| live_runs.key == *key);
     let count = visible.children(&cx.session).filter(|(child, _)| is_active(child)).count();
     if count >= rules.max_children {

@@ -109,7 +109,7 @@ async fn run_action(cx: &ToolCx, arguments: Value) -> Result<Value, SessionToolE
 
 /// Returns the subagents that this session started, newest first.
 fn tasks(cx: &ToolCx, visible: &VisibleSessions<'_>) -> Vec<SubagentTask> {
-    let live_runs = visible.hub.live_runs();
+    let live_runs = visible.hub.runs().live();
     let task = |key: &SessionKey, record: &Record| {
         let progress = live_runs.iter().find(|live_runs| live_runs.key == *key).map(|live_runs| live_runs.progress);
         let child_run = ChildRun::of(record)?;
@@ -154,21 +154,22 @@ fn select_tasks<'a>(tasks: &'a [SubagentTask], arguments: &Args) -> Result<Vec<&
 async fn wait(cx: &ToolCx, hub: &Hub, tasks: Vec<&SubagentTask>, timeout: Duration) -> Result<Value, SessionToolError> {
     let runs: Vec<(&SubagentTask, &RunId)> = tasks.iter().map(|task| (*task, &task.child_run.run)).collect();
     // Never waits for a session that waits for this one.
-    let pending: Vec<_> = runs.iter().map(|(task, _)| hub.wait_for(&cx.session, &task.key)).collect();
+    let pending: Vec<_> = runs.iter().map(|(task, _)| hub.sessions().wait_for(&cx.session, &task.key)).collect();
     let all = async {
         let mut rows = Vec::new();
         let until = tokio::time::Instant::now() + timeout;
         for ((task, run), waiting) in runs.iter().zip(&pending) {
             let left =
                 if waiting.is_some() { until.duration_since(tokio::time::Instant::now()) } else { Duration::ZERO };
-            let status = match (task.child_run.ended, hub.wait(run, left).await.map_err(SessionToolError::error)?) {
-                (Some(outcome), _) => outcome,
-                (None, WaitResult::Ended(report)) => ChildOutcome::of(report.outcome()),
-                (None, WaitResult::Queued | WaitResult::Timeout | WaitResult::Broken(_)) => {
-                    rows.push(task.row());
-                    continue;
-                }
-            };
+            let status =
+                match (task.child_run.ended, hub.runs().wait(run, left).await.map_err(SessionToolError::error)?) {
+                    (Some(outcome), _) => outcome,
+                    (None, WaitResult::Ended(report)) => ChildOutcome::of(report.outcome()),
+                    (None, WaitResult::Queued | WaitResult::Timeout | WaitResult::Broken(_)) => {
+                        rows.push(task.row());
+                        continue;
+                    }
+                };
             let mut row = task.row();
             row["status"] = status.name().into();
             rows.push(row);
@@ -187,7 +188,7 @@ async fn wait(cx: &ToolCx, hub: &Hub, tasks: Vec<&SubagentTask>, timeout: Durati
 async fn cancel(hub: &Hub, tasks: Vec<&SubagentTask>) -> Result<Value, SessionToolError> {
     let mut rows = Vec::new();
     for task in tasks {
-        let stopped = hub.abort(&task.key, None, AbortReason::User).await;
+        let stopped = hub.runs().abort(&task.key, None, AbortReason::User).await;
         rows.push(json!({"taskId": task.key, "runId": task.child_run.run, "cancelled": !stopped.is_empty()}));
     }
     Ok(json!({"status": "ok", "action": "cancel", "tasks": rows}))

@@ -30,7 +30,7 @@ pub(super) struct VisibleSessions<'a> {
 impl<'a> VisibleSessions<'a> {
     pub(super) async fn of(cx: &'a ToolCx, rules: &'a SessionToolRules) -> Result<Self, SessionToolError> {
         let hub = hub(cx)?;
-        let rows = hub.sessions().await.map_err(SessionToolError::error)?;
+        let rows = hub.sessions().list().await.map_err(SessionToolError::error)?;
         let parents = rows.iter().filter_map(|(key, record)| Some((key.clone(), parent_of(key, record)?))).collect();
         // Runs of non-owners see only the sessions they started themselves, and so do sandboxed runs: they must not
         // read other conversations.

@@ -11,12 +11,12 @@ use homard_proto::{
     AgentId,
     message::{StopReason, Usage},
 };
-use homard_store::{Fence, MemoryStore, Store};
+use homard_store::{Fence, MemoryStore};
 use serde_json::json;
 
 use super::*;
 use crate::{
-    Agents, Hub, Outcome, Profile,
+    Agents, FencedStore, Hub, HubRules, Outcome, Profile,
     hub::{AcceptedRun, SubmitError, SubmitOutcome, WaitResult},
     intake,
 };
@@ -46,8 +46,8 @@ fn hub(panics: bool) -> Hub {
     let spec = ModelSpec { provider: "test".to_owned(), model: "hello".to_owned(), ..ModelSpec::default() };
     let candidates = Candidates::single(Arc::new(Hello { spec, panics: panics.into() }));
     let profile = Profile { timeout: Some(LONG), ..Profile::new(AgentId::main(), candidates) };
-    let store = (Arc::new(MemoryStore::default()) as Arc<dyn Store>, Fence::default());
-    Hub::start(Ambient::fixed(0), store, Agents::new(profile, []), Slots::default()).0
+    let store = FencedStore::new(Arc::new(MemoryStore::default()), Fence::default());
+    Hub::start(Ambient::fixed(0), store, Agents::new(profile, []), Slots::default(), HubRules::default()).0
 }
 
 async fn submit(hub: &Hub, session: &str, run: &str) -> Result<AcceptedRun, SubmitError> {
@@ -58,7 +58,7 @@ async fn submit(hub: &Hub, session: &str, run: &str) -> Result<AcceptedRun, Subm
 
 /// Returns a run's outcome.
 async fn end(hub: &Hub, run: &str) -> Outcome {
-    match hub.wait(&RunId::parse(run).unwrap(), LONG * 10_000).await {
+    match hub.runs().wait(&RunId::parse(run).unwrap(), LONG * 10_000).await {
         Ok(WaitResult::Ended(report)) => report.outcome().clone(),
         other => panic!("{run} did not end: {other:?}"),
     }

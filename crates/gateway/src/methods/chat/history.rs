@@ -38,7 +38,7 @@ pub(crate) async fn history(mut call: RpcCall) -> Result<RpcResult, ErrorShape> 
     if cursor.is_some() {
         return Ok(json!({"kind": "reset"}).into());
     }
-    let found = call.server.hub.history_entries(&key).await.map_err(unavailable)?;
+    let found = call.server.hub.sessions().history_entries(&key).await.map_err(unavailable)?;
     let (record, messages) = found.map_or((None, Vec::new()), |(record, messages)| (Some(record), messages));
     if let Some(expected) = session_id
         && record.as_ref().is_none_or(|record| record.session_id != expected)
@@ -91,7 +91,7 @@ pub(crate) async fn history(mut call: RpcCall) -> Result<RpcResult, ErrorShape> 
 /// Builds the session's list row with its active runs.
 fn row(call: &RpcCall, key: &SessionKey, record: &Record) -> Value {
     let mut row = session_row(key, record, Generation::Four);
-    let runs = call.server.hub.live_runs();
+    let runs = call.server.hub.runs().live();
     let active: Vec<_> = runs.iter().filter(|run| run.key == *key).map(|run| &run.run).collect();
     row["hasActiveRun"] = (!active.is_empty()).into();
     row["activeRunIds"] = json!(active);

@@ -24,7 +24,7 @@ pub(crate) async fn inject(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     }
     let label = label.as_deref().map(str::trim).filter(|label| !label.is_empty());
     let text = label.map_or_else(|| message_text.to_owned(), |label| format!("[{label}]\n\n{message_text}"));
-    let injected = call.server.hub.inject(&key, text).await.map_err(|error| error_response(&error))?;
+    let injected = call.server.hub.sessions().inject(&key, text).await.map_err(|error| error_response(&error))?;
     let (entry, message_json) = (&injected.entry, &injected.message);
     let event = ChatEvent {
         run_id: format!("inject-{entry}"),

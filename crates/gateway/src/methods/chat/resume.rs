@@ -23,12 +23,12 @@ pub(crate) async fn resume(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
         }
         (_, after) => after.unwrap_or_default(),
     };
-    let live_runs = || hub.live_runs().into_iter().filter(|live| live.key == key).map(|live| live.run).collect();
+    let live_runs = || hub.runs().live().into_iter().filter(|live| live.key == key).map(|live| live.run).collect();
     let mut runs = Vec::new();
     for run in run_id.map_or_else(live_runs, |run| vec![run]) {
-        let (session, known) = match hub.follow(&run) {
+        let (session, known) = match hub.runs().follow(&run) {
             Some(follower) => (Some(follower.tape().key().clone()), KnownRun::Active(follower.tape().clone())),
-            None => match hub.reported(&run).await.map_err(unavailable)? {
+            None => match hub.runs().result(&run).await.map_err(unavailable)? {
                 Some(report) => (Some(report.key().clone()), KnownRun::Finished(report.final_event())),
                 None => (None, KnownRun::Unknown),
             },

@@ -31,11 +31,11 @@ pub(crate) async fn send(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let inbound = intake::chat(&call.server.hub, OWNER, params).await?;
     if is_stop(&call, &inbound) {
         check_policy(&call, &inbound.session.key).await?;
-        let stopped = call.server.hub.stop(&inbound).await;
+        let stopped = call.server.hub.runs().stop(&inbound).await;
         return Ok(aborted_response(&call, &inbound.session.key, stopped).await);
     }
     if let Some(view) = view
-        && call.server.hub.session_of(&inbound.id.run).is_none()
+        && call.server.hub.runs().session_of(&inbound.id.run).is_none()
     {
         view.check(&call, &inbound.session.key).await?;
     }
@@ -61,7 +61,7 @@ impl SenderView {
     /// Rejects a message written against another state of the session, after a reset or a rewind. Newer entries below
     /// the expected one are accepted if the session id is given.
     async fn check(&self, call: &RpcCall, key: &SessionKey) -> Result<(), ErrorShape> {
-        let found = call.server.hub.history_entries(key).await.map_err(unavailable)?;
+        let found = call.server.hub.sessions().history_entries(key).await.map_err(unavailable)?;
         let (current, entries) =
             found.map_or((None, Vec::new()), |(record, entries)| (Some(record.session_id), entries));
         let is_same = self.session.is_none() || self.session == current;
@@ -87,7 +87,7 @@ fn is_stop(call: &RpcCall, inbound: &Inbound) -> bool {
     match &inbound.command {
         Some(Command::Stop(StopForm::Slash)) => true,
         Some(Command::Stop(StopForm::Word)) => {
-            hub.session_of(&inbound.id.run).is_none() && hub.has_live_run(&inbound.session.key)
+            hub.runs().session_of(&inbound.id.run).is_none() && hub.runs().has_live(&inbound.session.key)
         }
         Some(
             Command::NewTranscript { .. }
@@ -108,7 +108,7 @@ fn is_stop(call: &RpcCall, inbound: &Inbound) -> bool {
 
 /// A session that accepts no messages accepts no stop command either.
 async fn check_policy(call: &RpcCall, key: &SessionKey) -> Result<(), ErrorShape> {
-    let record = call.server.hub.session(key).await.map_err(unavailable)?;
+    let record = call.server.hub.sessions().get(key).await.map_err(unavailable)?;
     match record.as_ref().and_then(|record| record.send_policy.as_deref()) {
         Some("deny") => Err(ErrorShape::invalid(SubmitError::Blocked.to_string())),
         Some(_) | None => Ok(()),
@@ -119,14 +119,14 @@ async fn check_policy(call: &RpcCall, key: &SessionKey) -> Result<(), ErrorShape
 pub(crate) async fn abort(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let AbortParams { session_key, agent_id, run_id } = call.params()?;
     let requested = session_key_of_agent(&call.server, AbortParams::METHOD, &session_key, agent_id.as_deref())?;
-    let active = run_id.as_ref().and_then(|run| call.server.hub.session_of(run));
+    let active = run_id.as_ref().and_then(|run| call.server.hub.runs().session_of(run));
     let key = match (active, call.client.generation) {
         (Some(other), Generation::Three) if other != requested => {
             return Err(ErrorShape::invalid("runId does not match sessionKey"));
         }
         (active, _) => active.unwrap_or(requested),
     };
-    let stopped = call.server.hub.abort(&key, run_id, AbortReason::User).await;
+    let stopped = call.server.hub.runs().abort(&key, run_id, AbortReason::User).await;
     Ok(aborted_response(&call, &key, stopped).await)
 }
 
@@ -134,7 +134,7 @@ pub(crate) async fn abort(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
 async fn aborted_response(call: &RpcCall, key: &SessionKey, stopped: Vec<RunId>) -> RpcResult {
     let hub = &call.server.hub;
     // A run that can no longer be followed has ended.
-    let ends = stopped.iter().filter_map(|run| hub.follow(run)).map(Subscriber::end);
+    let ends = stopped.iter().filter_map(|run| hub.runs().follow(run)).map(Subscriber::end);
     if timeout(ABORT_TIMEOUT, join_all(ends)).await.is_err() {
         tracing::warn!(%key, "an aborted run is slow to end");
     }

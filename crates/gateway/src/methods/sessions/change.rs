@@ -27,7 +27,7 @@ pub(crate) async fn patch(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let server = &call.server;
     let key = resolve_session::<PatchParams>(server, &key, agent_id.as_deref())?;
     let patch = Patch { expected: expected_session_id, changes: settings(changes)? };
-    let entry = server.hub.patch(&key, patch).await.map_err(|error| error_response(&error))?;
+    let entry = server.hub.sessions().patch(&key, patch).await.map_err(|error| error_response(&error))?;
     server.projector.session_changed(SessionChange { key: key.clone(), reason: "patch" });
     let agents = server.hub.agents();
     let agent = key.agent().unwrap_or(agents.default_id());
@@ -61,7 +61,7 @@ pub(crate) async fn create(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let parent = parent_session_key.map(|key| resolve_session::<CreateParams>(server, &key, None)).transpose()?;
     // Before the new session is created: hooks store the conversation of its parent.
     if let Some(parent) = parent.as_ref().filter(|_| emit_command_hooks == Some(true)) {
-        server.hub.succeeded(parent).await.map_err(|error| error_response(&error))?;
+        server.hub.sessions().succeeded(parent).await.map_err(|error| error_response(&error))?;
     }
     let mut changes = Extra::new();
     for (name, value) in [
@@ -78,7 +78,7 @@ pub(crate) async fn create(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
         }
     }
     let patch = Patch { expected: None, changes: settings(changes)? };
-    let entry = server.hub.patch(&key, patch).await.map_err(|error| error_response(&error))?;
+    let entry = server.hub.sessions().patch(&key, patch).await.map_err(|error| error_response(&error))?;
     server.projector.session_changed(SessionChange { key: key.clone(), reason: "create" });
     let row = session_row(&key, &entry, call.client.generation);
     let answer = json!({
@@ -92,7 +92,7 @@ pub(crate) async fn reset(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let ResetParams { key, agent_id, reason } = call.params()?;
     let key = resolve_session::<ResetParams>(&call.server, &key, agent_id.as_deref())?;
     let reason = if reason.as_deref() == Some("new") { "new" } else { "reset" };
-    let entry = call.server.hub.reset(&key, reason).await.map_err(|error| error_response(&error))?;
+    let entry = call.server.hub.sessions().reset(&key, reason).await.map_err(|error| error_response(&error))?;
     call.server.projector.session_changed(SessionChange { key: key.clone(), reason: "reset" });
     Ok(json!({"ok": true, "key": key, "entry": entry}).into())
 }
@@ -113,7 +113,8 @@ pub(crate) async fn delete(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
         ));
     }
     let key = resolve_session::<DeleteParams>(&call.server, &key, agent_id.as_deref())?;
-    let deleted = call.server.hub.delete(&key, expected_session_id).await.map_err(|error| error_response(&error))?;
+    let deleted =
+        call.server.hub.sessions().delete(&key, expected_session_id).await.map_err(|error| error_response(&error))?;
     call.server.projector.session_changed(SessionChange { key: key.clone(), reason: "delete" });
     let archived: Vec<_> = deleted.iter().filter_map(|deleted| deleted.archive.as_ref()).collect();
     Ok(json!({"ok": true, "key": key, "deleted": deleted.is_some(), "archived": archived}).into())

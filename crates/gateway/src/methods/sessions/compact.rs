@@ -20,7 +20,7 @@ pub(crate) async fn compact(mut call: RpcCall) -> Result<RpcResult, ErrorShape> 
     let focus = focus.map(|focus| focus.trim().to_owned()).filter(|focus| !focus.is_empty());
     let not_compacted =
         |reason: String| Ok(json!({"ok": true, "key": key, "compacted": false, "reason": reason}).into());
-    let report = match call.server.hub.compact(&key, focus).await {
+    let report = match call.server.hub.sessions().compact(&key, focus).await {
         Ok(report) => report,
         // Nothing to compact is not an error: clients also ask for sessions without messages.
         Err(error @ ChangeError::NoSession) => return not_compacted(error.to_string()),
@@ -39,7 +39,7 @@ pub(crate) async fn compact(mut call: RpcCall) -> Result<RpcResult, ErrorShape> 
 pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let CompactionsParams { key, agent_id } = call.params()?;
     let key = resolve_session::<CompactionsParams>(&call.server, &key, agent_id.as_deref())?;
-    let compaction = call.server.hub.compactions(&key).await.map_err(|error| error_response(&error))?;
+    let compaction = call.server.hub.sessions().compactions(&key).await.map_err(|error| error_response(&error))?;
     let rows: Vec<_> = compaction
         .into_iter()
         .map(|compaction| {
@@ -56,6 +56,6 @@ pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
 pub(crate) async fn undo(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let UndoCompactionParams { key, agent_id, id } = call.params()?;
     let key = resolve_session::<UndoCompactionParams>(&call.server, &key, agent_id.as_deref())?;
-    let id = call.server.hub.undo_compaction(&key, id).await.map_err(|error| error_response(&error))?;
+    let id = call.server.hub.sessions().undo_compaction(&key, id).await.map_err(|error| error_response(&error))?;
     Ok(json!({"ok": true, "key": key, "id": id}).into())
 }

@@ -32,7 +32,7 @@ pub(crate) async fn resolve(mut call: RpcCall) -> Result<RpcResult, ErrorShape> 
     let ResolveParams { key, session_id, label, agent_id, spawned_by, include_global, include_unknown } =
         call.params()?;
     let hub = &call.server.hub;
-    let rows = hub.sessions().await.map_err(unavailable)?;
+    let rows = hub.sessions().list().await.map_err(unavailable)?;
     let non_blank =
         |text: &Option<String>| text.as_deref().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
     let (key, session_id, label) = (non_blank(&key), non_blank(&session_id), non_blank(&label));
@@ -95,7 +95,7 @@ pub(crate) async fn describe(mut call: RpcCall) -> Result<RpcResult, ErrorShape>
     let DescribeParams { key } = call.params()?;
     let key = session_key(&call.server, DescribeParams::METHOD, &key)?;
     let hub = &call.server.hub;
-    let found = hub.session(&key).await.map_err(unavailable)?;
+    let found = hub.sessions().get(&key).await.map_err(unavailable)?;
     let row = found.map(|record| ActiveRuns::now(hub).row(&key, &record, call.client.generation));
     Ok(json!({"session": row}).into())
 }
@@ -108,7 +108,7 @@ pub(crate) async fn preview(mut call: RpcCall) -> Result<RpcResult, ErrorShape> 
     let mut previews = Vec::new();
     for key in keys.iter().take(MAX_PREVIEWS) {
         let history = match session_key(&call.server, PreviewParams::METHOD, key) {
-            Ok(key) => hub.history(&key).await.map_err(|error| error.to_string()),
+            Ok(key) => hub.sessions().history(&key).await.map_err(|error| error.to_string()),
             Err(error) => Err(error.message),
         };
         let (status, items) = match history {

@@ -333,8 +333,8 @@ async fn an_ephemeral_run_is_aborted_when_its_caller_disconnects() {
         body["user"] = user;
         let mut caller = open(&gateway, &body).await;
         read_until(&mut caller, "hello").await;
-        let run = gateway.hub.live_runs()[0].run.clone();
-        let follower = gateway.hub.follow(&run).unwrap();
+        let run = gateway.hub.runs().live()[0].run.clone();
+        let follower = gateway.hub.runs().follow(&run).unwrap();
         drop(caller);
         if continues {
             gate.add_permits(1);
@@ -354,7 +354,7 @@ async fn a_caller_that_disconnects_before_the_commit_leaves_no_run() {
         TestGateway::build(store, blocked, HubRules::default(), |gateway| gateway.with_endpoints(all())).await;
     let mut caller = open(&gateway, &hi()).await;
     let run = active_run(&gateway).await;
-    let follower = gateway.hub.follow(&run).unwrap();
+    let follower = gateway.hub.runs().follow(&run).unwrap();
     caller.shutdown().await.unwrap();
     // The stream ends once the gateway has noticed.
     assert_eq!(timeout(PATIENCE, caller.read(&mut [0])).await.unwrap().unwrap(), 0);
@@ -366,7 +366,7 @@ async fn a_caller_that_disconnects_before_the_commit_leaves_no_run() {
 /// Waits for an active run.
 async fn active_run(gateway: &TestGateway) -> RunId {
     loop {
-        if let Some(live_run) = gateway.hub.live_runs().first() {
+        if let Some(live_run) = gateway.hub.runs().live().first() {
             return live_run.run.clone();
         }
         tokio::task::yield_now().await;
@@ -379,7 +379,7 @@ async fn response_at_stop(gateway: &TestGateway, user: Value, stop: impl AsyncFn
     body["user"] = user;
     let stopping = async {
         let run = active_run(gateway).await;
-        let tape = gateway.hub.follow(&run).unwrap().tape().clone();
+        let tape = gateway.hub.runs().follow(&run).unwrap().tape().clone();
         while tape.state() == TapeState::Queued {
             tokio::task::yield_now().await;
         }
@@ -416,7 +416,8 @@ async fn waiting_callers_are_told_not_to_retry_when_the_gateway_stops() {
 #[tokio::test]
 async fn callers_are_told_not_to_retry_when_the_hub_stops_first() {
     let gateway = gateway(waits(&Arc::new(Semaphore::new(0)))).await;
-    let (answer, _) = response_at_stop(&gateway, json!("ann"), async || gateway.hub.shut_down().await).await;
+    let (answer, _) =
+        response_at_stop(&gateway, json!("ann"), async || gateway.hub.lifecycle().shut_down().await).await;
     let message = "gateway_draining: the gateway is stopping; the run continues after the restart";
     assert_eq!(
         (answer.status, answer.header("x-should-retry"), answer.json()),
@@ -438,11 +439,11 @@ async fn after_a_restart_only_runs_of_named_users_resume() {
             TestGateway::build(store.clone(), script, HubRules::default(), |gateway| gateway.with_endpoints(all()))
         };
         let before = start_gateway(waits(&Arc::new(Semaphore::new(0)))).await;
-        let (answer, tape) = response_at_stop(&before, user, async || before.hub.shut_down().await).await;
+        let (answer, tape) = response_at_stop(&before, user, async || before.hub.lifecycle().shut_down().await).await;
         assert_eq!((answer.status, &answer.json()["error"]["message"]), (503, &json!(message)));
         let after = start_gateway(says(&["ok"])).await;
-        assert_eq!(after.hub.recover(Default::default()).await.unwrap().resumed, usize::from(continues));
-        let waited = after.hub.wait(tape.run(), PATIENCE).await;
+        assert_eq!(after.hub.lifecycle().recover(Default::default()).await.unwrap().resumed, usize::from(continues));
+        let waited = after.hub.runs().wait(tape.run(), PATIENCE).await;
         let WaitResult::Ended(reported) = waited.unwrap() else { panic!("the run has no end") };
         let request_count = after.message_counts.lock().unwrap().len();
         assert_eq!(request_count, usize::from(continues));

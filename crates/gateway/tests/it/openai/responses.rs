@@ -132,7 +132,7 @@ async fn a_response_is_continued_with_its_own_agent() {
     let key = SessionKey::parse("agent:ops:notes", &AgentId::main()).unwrap();
     let inbound = Inbound::plain(run.clone(), InboundSender::new(OWNER, "http"), key, User::text("hi", 0));
     gateway.hub.submit(inbound).await.unwrap();
-    gateway.hub.wait(&run, PATIENCE).await.unwrap();
+    gateway.hub.runs().wait(&run, PATIENCE).await.unwrap();
     let body = |model: &str| json!({"model": model, "input": "more", "previous_response_id": "resp_ops"});
     let problem =
         "refers to a response of the agent \"ops\", but the request selects \"main\"; select \"ops\" or no agent";

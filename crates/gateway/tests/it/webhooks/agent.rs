@@ -36,9 +36,9 @@ async fn an_agent_hook_runs_in_its_own_session() {
     });
     let run = post(&gateway, "agent", body).await.run();
     assert_eq!(wait_for_events(&gateway, 1).await, ["Hook Shop: all done"]);
-    let key = gateway.hub.session_of_run(&run).await.unwrap().unwrap();
+    let key = gateway.hub.runs().find_session(&run).await.unwrap().unwrap();
     assert_eq!(key.as_str(), format!("agent:main:hook:{}", run.as_str().strip_prefix("hook-").unwrap()));
-    let (record, _) = gateway.hub.history(&key).await.unwrap().unwrap();
+    let (record, _) = gateway.hub.sessions().history(&key).await.unwrap().unwrap();
     assert_eq!((record.label.as_deref(), record.thinking_level.as_deref()), (Some("Hook: Shop"), Some("low")));
     let prompt = prompts(&gateway).remove(0);
     assert!(prompt.starts_with("[hook:Shop] A program sent the text between the marks through a webhook."), "{prompt}");
@@ -98,7 +98,7 @@ async fn a_request_may_name_its_session_if_allowed() {
     for (key, count) in [("hook:shop", 1), ("agent:main:HOOK:shop", 2)] {
         let run = post(&gateway, "agent", body_for(key)).await.run();
         assert_eq!(wait_for_events(&gateway, count).await.len(), count);
-        assert_eq!(gateway.hub.session_of_run(&run).await.unwrap().unwrap().as_str(), "agent:main:hook:shop");
+        assert_eq!(gateway.hub.runs().find_session(&run).await.unwrap().unwrap().as_str(), "agent:main:hook:shop");
     }
     // A named session keeps its history.
     assert_eq!(*gateway.message_counts.lock().unwrap(), [1, 3]);

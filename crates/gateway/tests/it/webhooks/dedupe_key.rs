@@ -6,7 +6,7 @@ use super::*;
 
 /// Stops the gateway and starts another one with the same store.
 async fn restart(gateway: TestGateway, store: &Arc<MemoryStore>, change: impl FnOnce(&mut Webhooks)) -> TestGateway {
-    gateway.hub.shut_down().await;
+    gateway.hub.lifecycle().shut_down().await;
     gateway.stop.cancel();
     timeout(PATIENCE, gateway.serving).await.expect("the gateway does not stop").unwrap();
     gateway_over(store.clone(), change).await
@@ -46,7 +46,7 @@ async fn ten_repeated_requests_are_one_run() {
     assert_eq!(runs, vec![runs[0].clone(); 10]);
     assert_eq!((count + prompts(&gateway).len(), events(&gateway).await), (1, vec!["Hook Shop: all done".to_owned()]));
     // No session was created for the repetitions.
-    assert_eq!(gateway.hub.sessions().await.unwrap().len(), 2);
+    assert_eq!(gateway.hub.sessions().list().await.unwrap().len(), 2);
 
     let other = [("Idempotency-Key", "order-7")];
     let conflict = post_with(&gateway, "agent", &other, r#"{"message": "something else"}"#).await;
@@ -87,7 +87,7 @@ async fn an_event_sent_again_in_another_form_is_one_run() {
     let gateway = restart(gateway, &store, gmail).await;
     assert_eq!(post(&gateway, "gmail", mail(3)).await.run(), run);
     assert!(prompts(&gateway).is_empty());
-    assert_eq!(gateway.hub.session_of_run(&run).await.unwrap().unwrap().as_str(), "agent:main:hook:gmail:19a");
+    assert_eq!(gateway.hub.runs().find_session(&run).await.unwrap().unwrap().as_str(), "agent:main:hook:gmail:19a");
 }
 
 #[tokio::test]
@@ -112,7 +112,7 @@ async fn a_repeated_wake_is_delivered_once() {
 
 /// Runs recorded in the main session's record that are not reported yet.
 async fn pending_runs(gateway: &TestGateway) -> Option<Value> {
-    let sessions = gateway.hub.sessions().await.unwrap();
+    let sessions = gateway.hub.sessions().list().await.unwrap();
     let main = sessions.iter().find(|(key, _)| *key == main_session());
     main.and_then(|(_, record)| record.extra.get("webhookRuns").cloned())
 }
@@ -139,7 +139,7 @@ async fn an_unreported_run_is_reported_at_the_next_start() {
     let runs = json!({run.as_str(): report, "hook-unknown": report, "hook-strange": 7});
     let changes = [("systemEvents".to_owned(), Value::Null), ("webhookRuns".to_owned(), runs)];
     let patch = homard_agent::Patch { expected: None, changes: changes.into_iter().collect() };
-    gateway.hub.patch(&main_session(), patch).await.unwrap();
+    gateway.hub.sessions().patch(&main_session(), patch).await.unwrap();
 
     let gateway = restart(gateway, &store, |_| {}).await;
     assert_eq!(wait_for_events(&gateway, 1).await, ["Hook Shop: all done"]);
@@ -157,7 +157,7 @@ async fn a_rejected_run_leaves_no_pending_report() {
     let gateway = gateway(|webhooks| webhooks.default_session_key = Some("hook:closed".to_owned())).await;
     let key = SessionKey::parse("hook:closed", &AgentId::main()).unwrap();
     let changes = [("sendPolicy".to_owned(), json!("deny"))].into_iter().collect();
-    gateway.hub.patch(&key, homard_agent::Patch { expected: None, changes }).await.unwrap();
+    gateway.hub.sessions().patch(&key, homard_agent::Patch { expected: None, changes }).await.unwrap();
     let answer = post(&gateway, "agent", json!({"message": "look"})).await;
     assert_eq!(answer.json(), (403, json!({"ok": false, "error": "send blocked by session policy"})));
     assert_eq!(pending_runs(&gateway).await, None);

@@ -48,7 +48,7 @@ async fn the_first_matching_mapping_selects_the_action() {
     let run = post(&gateway, "ci", daily).await.run();
     assert_eq!(wait_for_events(&gateway, 2).await[1], "Hook CI agent:main:main: all done");
     assert_eq!(prompts(&gateway), ["[hook:CI agent:main:main] [1] p"]);
-    let key = gateway.hub.session_of_run(&run).await.unwrap().unwrap();
+    let key = gateway.hub.runs().find_session(&run).await.unwrap().unwrap();
     assert_eq!(key.as_str(), "agent:main:hook:ci:agent%3amain%3amain");
 
     let missing = json!({"ok": false, "error": "message is required and must not be blank"});

@@ -49,7 +49,7 @@ pub(super) async fn run(chosen: &Chosen, paths: &Paths, turn: &mut Turn, hint: &
     approvals::finish(&app, &chosen.loaded.config, paths).await;
     list_pending_approvals(&app.hub);
     // Gives pending deliveries of earlier runs of the session a moment; the gateway sends what remains.
-    timeout(ABORT_WAIT, app.hub.wait_delivered()).await.ok();
+    timeout(ABORT_WAIT, app.hub.deliveries().wait_empty()).await.ok();
     let closed = app.close().await;
     let answer = answer?;
     closed?;
@@ -64,14 +64,14 @@ fn concerns_turns(outage: &str) -> bool {
 /// Recovers the runs that earlier processes left unfinished in this session, which come before this turn, and says so.
 async fn recover_session(hub: &Hub, key: &SessionKey) -> Result<()> {
     let runs = |count: usize| render::count(count, "unfinished run");
-    let RecoveryResult { resumed, held } = hub.recover_session(key).await?;
+    let RecoveryResult { resumed, held } = hub.lifecycle().recover_session(key).await?;
     if resumed > 0 {
         render::remark(&format!("(finishing {} of this session first)", runs(resumed)));
     }
     if held > 0 {
         render::remark(&format!("({} held after several crashes in a row; list: homard runs held)", runs(held)));
     }
-    let others = hub.unfinished().await?;
+    let others = hub.lifecycle().unfinished().await?;
     if others > 0 {
         render::remark(&format!("({} in other sessions; start the gateway to continue: homard gateway)", runs(others)));
     }
@@ -153,7 +153,7 @@ fn finished(turn: &Turn, report: &RunReport, failed_candidates: Vec<Value>) -> R
 async fn stop(hub: &Hub, key: &SessionKey, turn: &Turn, subscriber: Subscriber, signal: Signal) -> CliError {
     let run = turn.params.idempotency_key.clone();
     let ended = timeout(ABORT_WAIT, async {
-        hub.abort(key, Some(run), AbortReason::User).await;
+        hub.runs().abort(key, Some(run), AbortReason::User).await;
         subscriber.end().await
     });
     let state = match ended.await {

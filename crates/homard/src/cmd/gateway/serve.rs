@@ -149,7 +149,7 @@ pub(super) async fn run(args: Args, log: Log) -> Result<()> {
     };
     // Clients receive the results of their runs during the drain; only then are they disconnected.
     let forced_exit = async move {
-        hub.drain(drain_timeout(signal, &hub)).await;
+        hub.lifecycle().drain(drain_timeout(signal, &hub)).await;
         stop.cancel();
         std::future::pending::<()>().await;
     };
@@ -168,7 +168,7 @@ pub(super) async fn run(args: Args, log: Log) -> Result<()> {
 /// Returns how long active runs may take to end. A user at a terminal wants it back immediately; nothing is lost either
 /// way.
 fn drain_timeout(signal: Signal, hub: &Hub) -> Duration {
-    let runs = hub.live_runs().len();
+    let runs = hub.runs().live().len();
     match signal {
         Signal::Terminate if runs > 0 => {
             tracing::info!(%signal, runs, seconds = DRAIN_TIMEOUT.as_secs(), "stopping; waiting for active runs");

@@ -50,6 +50,7 @@ pub use broadcaster::{Audience, Broadcaster};
 pub use control_ui::{ControlUi, ControlUiError};
 pub use extra_methods::{Method, MethodRequest, MethodScopes};
 pub use log_buffer::LogBuffer;
+pub use methods::displayed_messages;
 pub use metrics::{Labels, MetricsPage, MetricsSource, RunEndCallback};
 pub use openai::Endpoints;
 pub use outages::{Outage, Outages};

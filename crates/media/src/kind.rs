@@ -44,6 +44,14 @@ impl FileFormat {
     }
 }
 
+/// Returns the MIME type of an image in a format that models accept; `None` for anything else.
+pub fn image_type(bytes: &[u8]) -> Option<&'static str> {
+    match FileFormat::of(bytes) {
+        FileFormat::Supported(format) => Some(format.mime()),
+        FileFormat::Unsupported(_) | FileFormat::Unknown => None,
+    }
+}
+
 impl SupportedFormat {
     pub(crate) fn mime(self) -> &'static str {
         match self {

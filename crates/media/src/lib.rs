@@ -17,4 +17,5 @@ pub use find::find;
 pub use fit::{FitError, ImageLimits, fit};
 pub use image::FittedImage;
 pub use inbound::{InboundFile, InboundFolder, sanitize};
+pub use kind::image_type;
 pub use load::{ImageRoot, LoadError, load};

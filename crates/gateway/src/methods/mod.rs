@@ -25,6 +25,7 @@ use std::fmt::Display;
 
 use homard_proto::{AgentId, ErrorShape, SessionKey};
 
+pub use self::chat::history::displayed_messages;
 use crate::server::ServerState;
 
 /// Error for a failed store operation.

@@ -1,13 +1,13 @@
 //! `homard agent`: one turn, through the gateway if it runs, or else in this process.
 
 mod local;
+mod message;
 mod remote;
 mod working_dir;
 
 use std::{
     env,
-    fs::File,
-    io::Read,
+    future::pending,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -19,18 +19,22 @@ use homard_command::{self as command, Command, Triggers};
 use homard_proto::{RunId, SessionId, method::agent::AgentParams};
 use homard_runtime::Ambient;
 use homard_settings::{Chosen, DEMO, paths::Paths};
-use serde_json::Value;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until};
 
-use self::remote::GatewayLink;
+use self::{
+    message::{MessageArgs, MessageInput},
+    remote::GatewayLink,
+};
 use crate::{
-    cli_error::CliError,
-    cmd::flags,
-    render::{self, RenderOptions, RunRenderer},
+    cli_error::{self, CliError},
+    cmd::{flags, query::CommandContext, sessions},
+    render::{self, RenderOptions, RunRenderer, ToolLines},
     signal::{Signal, Signals},
 };
 
-/// Maximum size of a message file.
-const MAX_FILE: u64 = 4 << 20;
+/// How long after `--timeout` the run may report that its time is over, before it is stopped from here.
+const TIMEOUT_GRACE: Duration = Duration::from_secs(2);
 /// How long to wait for the end of a run after the user interrupts it.
 const ABORT_WAIT: Duration = Duration::from_secs(1);
 
@@ -48,25 +52,29 @@ const FLAGS: [(&str, &str); 7] = [
 /// The flags of `homard agent`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  homard agent -m \"What files are here?\"
+  homard agent \"What files are here?\"
+  cat app.log | homard agent \"Explain the last error\"
+  homard agent --continue \"And the one before?\"
+  homard agent \"What is in this picture?\" --image photo.png
   homard agent -m \"Read README.md\" --json
+  homard agent \"Run the tests\" --cwd src --jsonl
   homard agent --message-file question.txt --session-key project-x
   homard agent -m 'Run `date`' --local --timeout 120
 
-Without a session, the message goes to the main session of the default agent.")]
+Piped input is appended to PROMPT, or is the message if there is none. -m sends its text only. Without a session, the
+message goes to the main session of the default agent.")]
 pub(super) struct Args {
-    /// Message text
-    #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
-    message: Option<String>,
-    /// Read the message from a file (UTF-8, at most 4 MiB)
-    #[arg(long, value_name = "FILE", conflicts_with = "message")]
-    message_file: Option<PathBuf>,
+    #[command(flatten)]
+    message: MessageArgs,
     /// Session key, such as project-x
     #[arg(long, value_name = "KEY")]
     session_key: Option<String>,
     /// Session id; continues the transcript with that id
     #[arg(long, value_name = "ID", conflicts_with = "session_key")]
     session_id: Option<String>,
+    /// Continue the session that was used last; with --agent, the last one of that agent
+    #[arg(short, long = "continue", conflicts_with_all = ["session_key", "session_id"])]
+    continues: bool,
     /// Agent id; without a session, its main session is used
     #[arg(long, value_name = "ID")]
     agent: Option<String>,
@@ -76,12 +84,15 @@ pub(super) struct Args {
     /// Reasoning level: off, minimal, low, medium, high or xhigh
     #[arg(long, value_name = "LEVEL")]
     thinking: Option<String>,
-    /// Show a line for each tool call on stderr [default: on if stderr is a terminal]
+    /// Show a line for each tool call on stderr [default: on if stderr is a terminal; failed calls are always shown]
     #[arg(long, value_name = "on|off", value_parser = ["on", "off"])]
     verbose: Option<String>,
     /// Channel of the message, such as telegram
     #[arg(long, value_name = "NAME")]
     channel: Option<String>,
+    /// Directory to work in [default: the current directory]
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
     /// Run in this process, even if a gateway is running
     #[arg(long)]
     local: bool,
@@ -95,12 +106,24 @@ pub(super) struct Args {
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,
-    /// Maximum duration of the run, such as 90s or 5m; a bare number is seconds, 0 is no limit
+    /// Print one JSON event per line while the run is active; the last line is the result or the error
+    #[arg(long, conflicts_with = "json")]
+    jsonl: bool,
+    /// Maximum duration of the turn, such as 90s or 5m, with waiting and retries; a bare number is seconds, 0 is no
+    /// limit
     #[arg(long, value_name = "DURATION", value_parser = turn_timeout)]
     timeout: Option<Duration>,
     /// How long to try to reconnect after the connection to the gateway is lost; a bare number is seconds, 0 is never
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = flags::seconds)]
     reconnect: Duration,
+    #[command(flatten)]
+    delivery: DeliveryArgs,
+}
+
+/// Where the reply is also sent.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+struct DeliveryArgs {
     /// Also deliver the reply: to the chat where the session last received a message, or as set by the flags below
     #[arg(long, conflicts_with = "local")]
     deliver: bool,
@@ -131,12 +154,54 @@ fn turn_timeout(text: &str) -> Result<Duration, String> {
 struct Turn {
     params: AgentParams,
     timeout: Duration,
+    /// When the turn is stopped from here; `None` without `--timeout`.
+    time_limit: Option<TimeLimit>,
+    /// Where a local turn, or one in the gateway of this machine, works.
+    directory: WorkingDirectory,
     /// How long to wait for a gateway whose connection breaks.
     reconnect: Duration,
     /// True if it may work in any directory without confirmation.
     work_here: bool,
     renderer: RunRenderer,
     signals: Signals,
+}
+
+/// The working directory of a turn.
+#[derive(Debug)]
+struct WorkingDirectory {
+    path: PathBuf,
+    /// True if it was given by `--cwd`.
+    is_explicit: bool,
+}
+
+/// The limit that `--timeout` sets to the whole turn.
+#[derive(Debug, Clone, Copy)]
+struct TimeLimit {
+    span: Duration,
+    until: Instant,
+}
+
+impl TimeLimit {
+    fn new(span: Duration) -> Option<Self> {
+        (!span.is_zero()).then(|| Self { span, until: Instant::now() + span + TIMEOUT_GRACE })
+    }
+}
+
+/// Waits until the time of a turn is over; without a limit for ever.
+async fn time_over(limit: Option<TimeLimit>) -> TimeLimit {
+    match limit {
+        Some(limit) => {
+            sleep_until(limit.until).await;
+            limit
+        }
+        None => pending().await,
+    }
+}
+
+/// Returns the failure of a turn that took too long. `state` says how its run ended.
+fn timed_out(limit: TimeLimit, state: &str) -> CliError {
+    let span = render::duration(limit.span);
+    CliError::new("timeout", format!("the turn did not finish within {span} (--timeout): {state}"))
 }
 
 impl Turn {
@@ -156,16 +221,37 @@ struct TurnOutput {
 
 /// Runs one turn and prints the result.
 pub(super) async fn run(args: Args) -> Result<()> {
-    let message = args.read_message()?;
+    let is_jsonl = args.jsonl;
+    match run_and_print(args).await {
+        Err(error) if is_jsonl && !cli_error::is_reported(&error) => {
+            let mut line = json!({"type": "error"});
+            line["error"] = cli_error::document(&error)["error"].take();
+            render::print(&line.to_string())?;
+            let known = CliError::find(&error).unwrap_or_else(|| CliError::new("failed", format!("{error:#}")));
+            Err(CliError { is_reported: true, ..known }.into())
+        }
+        outcome => outcome,
+    }
+}
+
+async fn run_and_print(mut args: Args) -> Result<()> {
+    let message = args.message.read().await?;
+    let time_limit = args.timeout.and_then(TimeLimit::new);
+    let directory = working_directory(args.cwd.as_deref())?;
     let paths = Paths::find()?;
     let chosen = crate::cmd::config_of(&paths)?;
+    if args.continues {
+        args.session_key = Some(last_session(args.agent.as_deref()).await?);
+    }
     let timeout = args.timeout.unwrap_or_else(|| homard_app::timeout(&chosen.loaded.config).unwrap_or_default());
     let params = args.params(Ambient::system().run_id(), message, timeout)?;
-    let tools = args.verbose.as_deref().map(|word| word == "on");
-    let options = if args.json { RenderOptions::nothing() } else { RenderOptions::for_terminal(tools) };
-    let reconnect = args.reconnect;
+    let options = args.render_options();
     let (renderer, signals) = (RunRenderer::new(options), Signals::listen()?);
-    let mut turn = Turn { params, timeout, reconnect, work_here: args.work_here, renderer, signals };
+    let (reconnect, work_here) = (args.reconnect, args.work_here);
+    let mut turn = Turn { params, timeout, time_limit, directory, reconnect, work_here, renderer, signals };
+    if args.jsonl {
+        render::print(&json!({"type": "run", "runId": turn.run()}).to_string())?;
+    }
     let outcome = if args.local {
         local::run(&chosen, &paths, &mut turn, "to send the message through the gateway, omit --local").await
     } else {
@@ -180,10 +266,11 @@ pub(super) async fn run(args: Args) -> Result<()> {
     };
     turn.renderer.truncated(&answer.result["meta"][TRUNCATED_FIELD])?;
     let delivery = delivery_failure(&answer.document["delivery"], turn.run());
-    if args.json {
+    if args.json || args.jsonl {
         // One document: the failure or the result.
         return match delivery {
             Some((failure, true)) => Err(failure.into()),
+            Some((_, false)) | None if args.jsonl => Ok(render::print(&result_line(answer).to_string())?),
             Some((_, false)) | None => Ok(render::print_json(&document(answer))?),
         };
     }
@@ -202,6 +289,36 @@ pub(super) async fn run(args: Args) -> Result<()> {
         }
         None => Ok(()),
     }
+}
+
+/// Returns the key of the session that was used last.
+async fn last_session(agent: Option<&str>) -> Result<String> {
+    let found = sessions::last_used(&CommandContext::load()?, agent).await?;
+    let of_agent = agent.map(|agent| format!(" of agent {agent}")).unwrap_or_default();
+    let none = || CliError::not_found(format!("no session{of_agent} to continue; omit --continue to start one"));
+    Ok(found.ok_or_else(none)?)
+}
+
+/// Returns the absolute path of the directory that was given, or the current directory.
+fn working_directory(given: Option<&Path>) -> Result<WorkingDirectory> {
+    let Some(given) = given else {
+        let path = env::current_dir().context("cannot determine the current directory")?;
+        return Ok(WorkingDirectory { path, is_explicit: false });
+    };
+    let path = given.canonicalize().map_err(|error| CliError::usage(format!("--cwd: {}: {error}", given.display())))?;
+    if !path.is_dir() {
+        return Err(CliError::usage(format!("--cwd: {} is not a directory", given.display())).into());
+    }
+    Ok(WorkingDirectory { path, is_explicit: true })
+}
+
+/// Returns the last line that `--jsonl` prints for a successful turn: the document of `--json` with a type.
+fn result_line(answer: TurnOutput) -> Value {
+    let mut line = json!({"type": "result"});
+    if let (Some(fields), Value::Object(document)) = (line.as_object_mut(), document(answer)) {
+        fields.extend(document);
+    }
+    line
 }
 
 /// Returns the document that `--json` prints. It has the result twice, as OpenClaw prints it with a gateway (`result`)
@@ -242,18 +359,22 @@ impl TurnOutput {
 
 /// Runs the turn in the gateway if one answers; in this process only if nothing at all was sent.
 async fn run_turn(chosen: &Chosen, paths: &Paths, turn: &mut Turn, options: RenderOptions) -> Result<TurnOutput> {
-    let caps: &[&str] = if options.tools { &["tool-events"] } else { &[] };
+    let caps: &[&str] = if options.tools == ToolLines::None && !options.json_lines { &[] } else { &["tool-events"] };
     let link = GatewayLink { chosen, paths, caps, patience: turn.reconnect };
     let target = link.target()?;
     let connection = tokio::select! {
         biased;
         signal = turn.signals.next() => return Err(interrupted(signal, "nothing was sent").into()),
+        limit = time_over(turn.time_limit) => return Err(timed_out(limit, "nothing was sent").into()),
         connection = link.connect(&target) => connection?,
     };
     match connection {
         ConnectResult::Gateway(client) => {
             if target.is_own {
-                turn.params.cwd = working_directory(chosen, paths, turn.work_here)?;
+                turn.params.cwd = requested_directory(chosen, paths, turn)?;
+            } else if turn.directory.is_explicit {
+                let text = format!("--cwd works with a gateway on this machine only, not with {}", target.url);
+                return Err(CliError::usage(text).into());
             }
             remote::run(*client, turn, link).await
         }
@@ -277,19 +398,22 @@ async fn run_turn(chosen: &Chosen, paths: &Paths, turn: &mut Turn, options: Rend
     }
 }
 
-/// Returns the working directory of a turn in the gateway of this machine: the current directory. If that is risky, the
-/// agent's workspace is used, with a remark.
-fn working_directory(chosen: &Chosen, paths: &Paths, work_here: bool) -> Result<Option<String>> {
-    let cwd = env::current_dir().context("cannot determine the current directory")?;
-    let why = match homard_app::working_dir::check_requested(&cwd, &chosen.loaded.config, paths) {
+/// Returns the working directory of a turn in the gateway of this machine. If the current directory is risky, the
+/// agent's workspace is used, with a remark; a directory that was requested fails.
+fn requested_directory(chosen: &Chosen, paths: &Paths, turn: &mut Turn) -> Result<Option<String>> {
+    let cwd = &turn.directory.path;
+    let why = match homard_app::working_dir::check_requested(cwd, &chosen.loaded.config, paths) {
         // A path that is not UTF-8 cannot be sent.
         Ok(_) => match cwd.to_str() {
-            Some(cwd) => return Ok(Some(cwd.to_owned())),
+            Some(cwd) => {
+                turn.renderer.working_in(&turn.directory.path)?;
+                return Ok(Some(cwd.to_owned()));
+            }
             None => format!("{} is not UTF-8", cwd.display()),
         },
         Err(why) => why,
     };
-    if work_here {
+    if turn.work_here || turn.directory.is_explicit {
         return Err(CliError::usage(why).into());
     }
     render::remark(&format!("(working in the agent's workspace: {why})"));
@@ -313,39 +437,32 @@ fn is_modelless(message: &str) -> bool {
 }
 
 impl Args {
-    fn read_message(&self) -> Result<String> {
-        let (message, source) = match (&self.message, &self.message_file) {
-            (Some(message), _) => (message.clone(), "--message".to_owned()),
-            (None, Some(path)) => (read_file(path)?, path.display().to_string()),
-            (None, None) => {
-                return Err(CliError::usage("no message; pass --message TEXT or --message-file FILE").into());
-            }
-        };
-        if message.trim().is_empty() {
-            return Err(CliError::usage(format!("{source} is blank; pass a message")).into());
+    fn render_options(&self) -> RenderOptions {
+        if self.json || self.jsonl {
+            return RenderOptions { json_lines: self.jsonl, ..RenderOptions::nothing() };
         }
-        Ok(message)
+        RenderOptions::for_terminal(self.verbose.as_deref().map(|word| word == "on"))
     }
 
-    fn params(&self, run: RunId, message: String, timeout: Duration) -> Result<AgentParams> {
+    fn params(&self, run: RunId, message: MessageInput, timeout: Duration) -> Result<AgentParams> {
         let id =
             |text: &String| SessionId::parse(text).map_err(|error| CliError::usage(format!("--session-id: {error}")));
         Ok(AgentParams {
-            message,
+            message: message.text,
             idempotency_key: run,
             agent_id: self.agent.clone(),
             session_key: self.session_key.clone(),
             session_id: self.session_id.as_ref().map(id).transpose()?,
             thinking: self.thinking.clone(),
             channel: self.channel.clone(),
-            reply_channel: self.reply_channel.clone(),
-            deliver: self.deliver.then_some(true),
+            reply_channel: self.delivery.reply_channel.clone(),
+            deliver: self.delivery.deliver.then_some(true),
             // With `--deliver`, a failed delivery must be reported.
-            best_effort_deliver: self.deliver.then_some(false),
-            to: self.to.clone(),
-            reply_to: self.reply_to.clone(),
+            best_effort_deliver: self.delivery.deliver.then_some(false),
+            to: self.delivery.to.clone(),
+            reply_to: self.delivery.reply_to.clone(),
             account_id: None,
-            reply_account_id: self.reply_account.clone(),
+            reply_account_id: self.delivery.reply_account.clone(),
             thread_id: None,
             timeout: Some(flags::whole_seconds(timeout)),
             lane: None,
@@ -354,7 +471,7 @@ impl Args {
             spawned_by: None,
             on_restart: None,
             strict: self.strict.then_some(true),
-            attachments: Vec::new(),
+            attachments: message.attachments,
             model: self.model.clone(),
             provider: None,
             cwd: None,
@@ -365,16 +482,4 @@ impl Args {
             input_provenance: None,
         })
     }
-}
-
-fn read_file(path: &Path) -> Result<String, CliError> {
-    let usage_error = |why: String| CliError::usage(format!("{} {why}", path.display()));
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes));
-    read.map_err(|error| usage_error(format!("cannot be read: {error}")))?;
-    if bytes.len() as u64 > MAX_FILE {
-        return Err(usage_error("is larger than 4 MiB".to_owned()));
-    }
-    let text = String::from_utf8(bytes).map_err(|error| usage_error(format!("is not UTF-8: {error}")))?;
-    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }

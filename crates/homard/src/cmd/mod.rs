@@ -94,7 +94,7 @@ enum Command {
     Runs(runs::Args),
     /// Show token usage, cost and budgets
     Usage(usage::Args),
-    /// List sessions, newest first, or compact one
+    /// List, show, search, export, change and compact sessions
     Sessions(sessions::Args),
     /// List agents, or show which one a message would go to
     Agents(agents::Args),

@@ -1,6 +1,11 @@
-//! `homard sessions`: lists and compacts sessions.
+//! `homard sessions`: lists, shows, changes and compacts sessions.
 
+mod change;
 mod compactions;
+mod conversation;
+mod export;
+mod lookup;
+mod read;
 
 use std::path::PathBuf;
 
@@ -11,6 +16,7 @@ use homard_proto::{AgentId, Generation, session::Record};
 use homard_runtime::Ambient;
 use serde_json::{Value, json};
 
+pub(super) use self::lookup::last_used;
 use super::{flags::Limit, models, query::CommandContext};
 use crate::render::{self, Table};
 
@@ -19,6 +25,13 @@ use crate::render::{self, Table};
 #[command(after_help = "Examples:
   homard sessions                           list sessions
   homard sessions list --json               list sessions as JSON
+  homard sessions show garden               show its messages
+  homard sessions tail garden -n 5 -f       show the newest messages, and those that follow
+  homard sessions search milk               search the messages of all sessions
+  homard sessions export garden -o garden.html
+  homard sessions rename garden \"The garden\"
+  homard sessions reset garden --yes        start it over
+  homard sessions delete garden --yes       delete it; its transcript is archived
   homard sessions compact garden            compact a session
   homard sessions compactions garden        list its compactions
   homard sessions compactions garden undo   undo the latest compaction")]
@@ -37,6 +50,20 @@ enum Command {
         #[command(flatten)]
         limit: Limit,
     },
+    /// Show the messages of a session
+    Show(read::Show),
+    /// Show the newest messages of a session, and follow it
+    Tail(read::Tail),
+    /// Search the messages of all sessions
+    Search(read::Search),
+    /// Export a session as Markdown, JSON or HTML
+    Export(export::Export),
+    /// Give a session a label
+    Rename(change::Rename),
+    /// Start a session over with an empty transcript
+    Reset(change::Target),
+    /// Delete a session; its transcript is archived
+    Delete(change::Target),
     /// Compact a session: replace its older messages by a summary
     Compact(compactions::Compact),
     /// List the compactions of a session, or undo one
@@ -47,6 +74,13 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     match &args.command {
         None => list(Limit::default(), args.json).await,
         Some(Command::List { limit }) => list(*limit, args.json).await,
+        Some(Command::Show(show)) => read::show(show, args.json).await,
+        Some(Command::Tail(tail)) => read::tail(tail, args.json).await,
+        Some(Command::Search(search)) => read::search(search, args.json).await,
+        Some(Command::Export(export)) => export::run(export, args.json).await,
+        Some(Command::Rename(rename)) => change::rename(rename, args.json).await,
+        Some(Command::Reset(target)) => change::reset(target, args.json).await,
+        Some(Command::Delete(target)) => change::delete(target, args.json).await,
         Some(Command::Compact(compact)) => compactions::compact(compact, args.json).await,
         Some(Command::Compactions(listed)) => compactions::run(listed, args.json).await,
     }

@@ -14,7 +14,7 @@ use rustix::termios::tcgetwinsize;
 use serde_json::Value;
 
 pub(crate) use count::{count, count_of};
-pub(crate) use run_renderer::{RenderOptions, RunRenderer};
+pub(crate) use run_renderer::{RenderOptions, RunRenderer, ToolLines, tool_arguments};
 pub(crate) use table::Table;
 pub(crate) use time::{age, duration, duration_ms};
 

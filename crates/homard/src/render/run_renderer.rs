@@ -1,19 +1,23 @@
 //! Renders a run for the terminal, whether it runs in this process or in a gateway.
 
 use std::{
+    collections::HashMap,
     fmt,
     io::{self, IsTerminal, Write},
+    path::Path,
 };
 
 use homard_agent::wire::TRUNCATED_FIELD;
 use homard_model::error::failure_of;
 use homard_proto::event::{AgentEvent, Stream};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{colours_wanted, duration_ms, ignore_broken_pipe, strip_controls};
 
 /// Maximum length of a line about a tool.
 const MAX_TOOL_LINE: usize = 100;
+/// Maximum length of a line about a failed tool call.
+const MAX_FAILURE_LINE: usize = 240;
 /// Maximum length of other lines.
 const MAX_LINE: usize = 600;
 /// Shown if a run succeeds without a reply.
@@ -24,21 +28,39 @@ const NO_REPLY_REMARK: &str = "(the agent chose not to answer)";
 pub(crate) struct RenderOptions {
     /// The reply text, streamed.
     pub(crate) text: bool,
-    /// A line for each tool call.
-    pub(crate) tools: bool,
+    pub(crate) tools: ToolLines,
     pub(crate) colours: bool,
+    /// One JSON event per line, in place of everything else.
+    pub(crate) json_lines: bool,
+    /// The working directory.
+    pub(crate) directory: bool,
+}
+
+/// The tool calls that are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ToolLines {
+    None,
+    /// Failed calls.
+    Failures,
+    All,
 }
 
 impl RenderOptions {
     /// Returns the defaults for this process's terminal; `tools` overrides the one for tools.
     pub(crate) fn for_terminal(tools: Option<bool>) -> Self {
         let stderr = io::stderr().is_terminal();
-        Self { text: io::stdout().is_terminal(), tools: tools.unwrap_or(stderr), colours: stderr && colours_wanted() }
+        let tools = match tools {
+            Some(false) => ToolLines::None,
+            None if !stderr => ToolLines::Failures,
+            Some(true) | None => ToolLines::All,
+        };
+        let colours = stderr && colours_wanted();
+        Self { text: io::stdout().is_terminal(), tools, colours, json_lines: false, directory: stderr }
     }
 
     /// Shows nothing until the end.
     pub(crate) fn nothing() -> Self {
-        Self { text: false, tools: false, colours: false }
+        Self { text: false, tools: ToolLines::None, colours: false, json_lines: false, directory: false }
     }
 }
 
@@ -55,6 +77,8 @@ pub(crate) struct RunRenderer {
     mid_line: bool,
     /// True if the truncation warning was shown.
     has_warned: bool,
+    /// The arguments of open tool calls, by call id.
+    calls: HashMap<String, String>,
 }
 
 impl fmt::Debug for RunRenderer {
@@ -71,17 +95,20 @@ impl RunRenderer {
 
     fn to(options: RenderOptions, answer: Box<dyn Write + Send>, remarks: Box<dyn Write + Send>) -> Self {
         let (shown, earlier) = (String::new(), Vec::new());
-        Self { options, answer, remarks, shown, earlier, mid_line: false, has_warned: false }
+        Self { options, answer, remarks, shown, earlier, mid_line: false, has_warned: false, calls: HashMap::new() }
     }
 
     /// Renders the next event of the run.
     pub(crate) fn render_event(&mut self, event: &AgentEvent) -> io::Result<()> {
+        if self.options.json_lines {
+            ignore_broken_pipe(self.json_line(event))?;
+        }
         match event.stream {
             Stream::Assistant if self.options.text => {
                 let field = |name: &str| event.data.get(name).and_then(Value::as_str).unwrap_or_default();
                 ignore_broken_pipe(self.stream_text(field("text"), field("delta")))
             }
-            Stream::Tool if self.options.tools => self.tool(&event.data),
+            Stream::Tool if self.options.tools != ToolLines::None => self.tool(&event.data),
             Stream::Lifecycle => self.model_failure(&event.data),
             Stream::Compaction => self.truncated(&event.data[TRUNCATED_FIELD]),
             Stream::Thinking | Stream::Assistant | Stream::Tool | Stream::Other(_) => Ok(()),
@@ -113,6 +140,14 @@ impl RunRenderer {
         ignore_broken_pipe(self.payloads(payloads))
     }
 
+    /// Names the directory in which the run works.
+    pub(crate) fn working_in(&mut self, directory: &Path) -> io::Result<()> {
+        match self.options.directory {
+            true => self.line(&format!("(working in {})", directory.display()), MAX_LINE),
+            false => Ok(()),
+        }
+    }
+
     /// Prints a note about the run to stderr.
     pub(crate) fn note(&mut self, text: &str) -> io::Result<()> {
         self.remark(text)
@@ -139,14 +174,36 @@ impl RunRenderer {
         self.answer.flush()
     }
 
+    fn json_line(&mut self, event: &AgentEvent) -> io::Result<()> {
+        let line = json!({
+            "type": "event", "runId": event.run_id, "sessionKey": event.session_key, "stream": event.stream,
+            "seq": event.seq, "ts": event.ts, "data": event.data,
+        });
+        writeln!(self.answer, "{line}")?;
+        self.answer.flush()
+    }
+
     fn tool(&mut self, data: &Value) -> io::Result<()> {
         let field = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or_default();
-        let (mark, details) = match field("phase") {
-            "start" => ("·", data.get("args").map(arguments).unwrap_or_default()),
-            "result" if data["isError"] == Value::Bool(true) => ("✗", "failed".to_owned()),
-            _ => return Ok(()),
-        };
-        self.remark(&format!("{mark} {} {details}", field("name")))
+        match field("phase") {
+            "start" => {
+                let details = data.get("args").map(tool_arguments).unwrap_or_default();
+                let line = format!("· {} {details}", field("name"));
+                self.calls.insert(field("toolCallId").to_owned(), details);
+                match self.options.tools {
+                    ToolLines::All => self.remark(&line),
+                    ToolLines::None | ToolLines::Failures => Ok(()),
+                }
+            }
+            "result" => {
+                let call = self.calls.remove(field("toolCallId")).unwrap_or_default();
+                let Some(failure) = tool_failure(data) else { return Ok(()) };
+                let call: String = call.chars().take(MAX_TOOL_LINE).collect();
+                let call = format!("{} {call}", field("name"));
+                self.line(&format!("✗ {} {failure}", call.trim_end()), MAX_FAILURE_LINE)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Shows retries and failovers, even if nothing else is shown: they explain a long wait.
@@ -218,8 +275,26 @@ impl RunRenderer {
     }
 }
 
+/// Returns how a tool call failed: its exit code and the first line of the error. Returns `None` if it succeeded.
+fn tool_failure(data: &Value) -> Option<String> {
+    let details = &data["result"]["details"];
+    let code = details["exitCode"].as_i64().filter(|code| *code != 0);
+    if data["isError"] != Value::Bool(true) && code.is_none() {
+        return None;
+    }
+    let output = details["aggregated"].as_str().filter(|output| !output.trim().is_empty());
+    let content = data["result"]["content"].as_array().and_then(|blocks| blocks.first()?["text"].as_str());
+    let first_line = output.or(content).and_then(|text| text.lines().map(str::trim).find(|line| !line.is_empty()));
+    let how = match (code, details["signal"].as_i64()) {
+        (Some(code), _) => format!("failed (exit code {code})"),
+        (None, Some(signal)) => format!("failed (signal {signal})"),
+        (None, None) => "failed".to_owned(),
+    };
+    Some(first_line.map_or_else(|| how.clone(), |line| format!("{how}: {line}")))
+}
+
 /// Summarizes the arguments of a tool call.
-fn arguments(args: &Value) -> String {
+pub(crate) fn tool_arguments(args: &Value) -> String {
     let main_argument = ["command", "path", "file_path"].iter().find_map(|name| args.get(name).and_then(Value::as_str));
     main_argument.map_or_else(|| args.to_string(), str::to_owned)
 }
@@ -279,7 +354,16 @@ mod tests {
             (Stream::Assistant, json!({"text": "I ", "delta": "I "})),
             (Stream::Assistant, json!({"text": "I look\u{1b}[2J", "delta": "look\u{1b}[2J"})),
             (Stream::Tool, json!({"phase": "start", "name": "exec", "toolCallId": "c", "args": {"command": "ls\n-l"}})),
-            (Stream::Tool, json!({"phase": "result", "name": "exec", "toolCallId": "c", "isError": true})),
+            (
+                Stream::Tool,
+                json!({
+                    "phase": "result", "name": "exec", "toolCallId": "c", "isError": true,
+                    "result": {
+                        "content": [{"type": "text", "text": "x"}],
+                        "details": {"exitCode": 2, "aggregated": "\nls: no such file\u{1b}[2J\nmore"},
+                    },
+                }),
+            ),
             (Stream::Assistant, json!({"text": "I lookéd", "delta": "I lookéd"})),
         ]
     }
@@ -290,19 +374,40 @@ mod tests {
 
     #[test]
     fn a_terminal_shows_streamed_text_once() {
-        let options = RenderOptions { text: true, tools: true, colours: true };
+        let options = RenderOptions { text: true, tools: ToolLines::All, colours: true, ..RenderOptions::nothing() };
         let (answer, remarks) = rendered(options, &steps(), &payload());
         assert_eq!(answer, "I look[2J\nI lookéd\nMEDIA:file:///a.png\n");
-        assert_eq!(remarks, "\u{1b}[2m· exec ls -l\u{1b}[0m\n\u{1b}[2m✗ exec failed\u{1b}[0m\n");
+        assert_eq!(
+            remarks,
+            "\u{1b}[2m· exec ls -l\u{1b}[0m\n\u{1b}[2m✗ exec ls -l failed (exit code 2): ls: no such file[2J\u{1b}[0m\n"
+        );
     }
 
     #[test]
     fn shown_messages_are_not_repeated_and_a_truncated_one_is_completed() {
-        let options = RenderOptions { text: true, tools: false, colours: false };
+        let options = RenderOptions { text: true, ..RenderOptions::nothing() };
         let assistant = |text: &str, delta: &str| (Stream::Assistant, json!({"text": text, "delta": delta}));
         let steps = [assistant("Looking.", "Looking."), assistant("Two fi", "Two fi")];
         let payloads = [json!({"text": "Looking."}), json!({"text": "Two files."})];
         assert_eq!(rendered(options, &steps, &payloads).0, "Looking.\nTwo files.\n");
+    }
+
+    #[test]
+    fn failed_tool_calls_are_shown_without_a_terminal() {
+        let options = RenderOptions { tools: ToolLines::Failures, ..RenderOptions::nothing() };
+        let (_, remarks) = rendered(options, &steps(), &payload());
+        assert_eq!(remarks, "✗ exec ls -l failed (exit code 2): ls: no such file[2J\n");
+    }
+
+    #[test]
+    fn a_json_line_is_an_event() {
+        let options = RenderOptions { json_lines: true, ..RenderOptions::nothing() };
+        let (lines, _) = rendered(options, &steps()[..1], &[]);
+        let expected = json!({
+            "type": "event", "runId": "r", "sessionKey": null, "stream": "lifecycle", "seq": null, "ts": 0,
+            "data": {"phase": "start"},
+        });
+        assert_eq!(serde_json::from_str::<Value>(lines.trim_end()).unwrap(), expected);
     }
 
     #[test]
@@ -313,7 +418,7 @@ mod tests {
 
     #[test]
     fn a_footer_is_shown_below_streamed_text() {
-        let options = RenderOptions { text: true, tools: false, colours: false };
+        let options = RenderOptions { text: true, ..RenderOptions::nothing() };
         let streamed = [(Stream::Assistant, json!({"text": "Hello.", "delta": "Hello."}))];
         let payload = json!({"text": "Hello.\n\nUsage: 3 in / 1 out"});
         assert_eq!(rendered(options, &streamed, std::slice::from_ref(&payload)).0, "Hello.\n\nUsage: 3 in / 1 out\n");

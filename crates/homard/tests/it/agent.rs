@@ -154,7 +154,8 @@ fn wrong_usage_is_exit_code_two() {
     let error = |text: &str| (Some(2), format!("error: {text}"));
     assert_eq!(usage_error(&["agent", "-m", "x", "--bogus"]), error("unexpected argument '--bogus' found"));
     assert_eq!(usage_error(&["agent", "-m", " \n"]), error("--message is blank; pass a message"));
-    assert_eq!(usage_error(&["agent"]), error("no message; pass --message TEXT or --message-file FILE"));
+    let no_message = "no message; pass one as an argument, with --message TEXT or --message-file FILE, or on stdin";
+    assert_eq!(usage_error(&["agent"]), error(no_message));
     fs::write(home.work().join("latin1.txt"), b"caf\xe9").unwrap();
     for (file, expected) in [
         ("missing.txt", "cannot be read: No such file or directory (os error 2)"),

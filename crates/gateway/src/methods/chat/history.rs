@@ -163,6 +163,11 @@ pub(crate) fn displayed_entries(
     })
 }
 
+/// Returns the visible messages of a transcript as `chat.history` returns them to clients of protocol 4, oldest first.
+pub fn displayed_messages(messages: &[(EntryId, Arc<Message>)]) -> Vec<Value> {
+    displayed_entries(messages, 0).map(|displayed| displayed.message).collect()
+}
+
 /// Returns as many of the newest messages as fit, at least one, oldest first.
 fn fit(newest_first: impl Iterator<Item = Value>, bytes: usize) -> Vec<Value> {
     let mut remaining = Some(bytes);

@@ -1,8 +1,8 @@
 //! Runs a turn in this process.
 
-use std::{env, path::PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use homard_agent::{
     Hub, Subscriber,
     event::{AbortReason, RequestEvent, RunEvent},
@@ -19,8 +19,8 @@ use homard_store::Error as StoreError;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::{ABORT_WAIT, FLAGS, Turn, TurnOutput, interrupted, working_dir};
-use crate::{cli_error::CliError, cmd::query::usage_error, render, signal::Signal};
+use super::{ABORT_WAIT, FLAGS, Turn, TurnOutput, interrupted, time_over, timed_out, working_dir};
+use crate::{cli_error::CliError, cmd::query::usage_error, render};
 
 /// The principal of the run: a user who can read the state directory is the owner.
 const PRINCIPAL: &str = "owner";
@@ -29,7 +29,7 @@ const PRINCIPAL: &str = "owner";
 /// process holds the state directory.
 pub(super) async fn run(chosen: &Chosen, paths: &Paths, turn: &mut Turn, hint: &str) -> Result<TurnOutput> {
     homard_settings::require_variables(&chosen.loaded, &paths.config)?;
-    let cwd = env::current_dir().context("cannot determine the current directory")?;
+    let cwd = turn.directory.path.clone();
     working_dir::check(&cwd, &chosen.loaded.config, paths, turn.work_here)?;
     let (app, _) = App::open(chosen, paths, Purpose::OneTurn).map_err(|error| match error {
         homard_app::Error::Store(StoreError::Locked(holder)) => {
@@ -44,6 +44,7 @@ pub(super) async fn run(chosen: &Chosen, paths: &Paths, turn: &mut Turn, hint: &
     for warning in app.settle(&chosen.loaded).await? {
         render::remark(&warning);
     }
+    turn.renderer.working_in(&cwd)?;
     approvals::open(&app.hub, paths).await?;
     let answer = drive(&app.hub, turn, cwd).await;
     approvals::finish(&app, &chosen.loaded.config, paths).await;
@@ -113,7 +114,14 @@ async fn drive(hub: &Hub, turn: &mut Turn, cwd: PathBuf) -> Result<TurnOutput> {
     loop {
         let batch = tokio::select! {
             biased;
-            signal = turn.signals.next() => return Err(stop(hub, &key, turn, subscriber, signal).await.into()),
+            signal = turn.signals.next() => {
+                let state = stop(hub, &key, turn, subscriber, AbortReason::User).await;
+                return Err(interrupted(signal, &state).of(turn.run(), "local").into());
+            }
+            limit = time_over(turn.time_limit) => {
+                let state = stop(hub, &key, turn, subscriber, AbortReason::Timeout).await;
+                return Err(timed_out(limit, &state).of(turn.run(), "local").into());
+            }
             batch = subscriber.next() => batch,
         };
         let Some(events) = batch else { break };
@@ -149,16 +157,15 @@ fn finished(turn: &Turn, report: &RunReport, failed_candidates: Vec<Value>) -> R
     Ok(TurnOutput::new(document, failed_candidates))
 }
 
-/// Aborts the run and waits a moment for its end.
-async fn stop(hub: &Hub, key: &SessionKey, turn: &Turn, subscriber: Subscriber, signal: Signal) -> CliError {
+/// Aborts the run and waits a moment for its end. Returns its state.
+async fn stop(hub: &Hub, key: &SessionKey, turn: &Turn, subscriber: Subscriber, reason: AbortReason) -> String {
     let run = turn.params.idempotency_key.clone();
     let ended = timeout(ABORT_WAIT, async {
-        hub.runs().abort(key, Some(run), AbortReason::User).await;
+        hub.runs().abort(key, Some(run), reason).await;
         subscriber.end().await
     });
-    let state = match ended.await {
+    match ended.await {
         Ok(_) => format!("run {} was stopped", turn.run()),
         Err(_) => format!("run {} did not stop in time", turn.run()),
-    };
-    interrupted(signal, &state).of(turn.run(), "local")
+    }
 }

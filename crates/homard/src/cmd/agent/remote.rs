@@ -12,7 +12,7 @@ use homard_settings::{Chosen, paths::Paths};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::{ABORT_WAIT, FLAGS, Turn, TurnOutput, interrupted};
+use super::{ABORT_WAIT, FLAGS, Turn, TurnOutput, interrupted, time_over, timed_out};
 use crate::{cli_error::CliError, cmd::query::usage_error, render, signal::Signal};
 
 /// How long to wait for the first delivery attempt of the reply.
@@ -146,7 +146,12 @@ async fn follow(
         let incoming = tokio::select! {
             biased;
             signal = turn.signals.next() => {
-                return Err(FollowError::Failed(stop(client, request, turn, signal).await.into()));
+                let state = stop(client, request, turn).await;
+                return Err(FollowError::Failed(interrupted(signal, &state).of(turn.run(), "gateway").into()));
+            }
+            limit = time_over(turn.time_limit) => {
+                let state = stop(client, request, turn).await;
+                return Err(FollowError::Failed(timed_out(limit, &state).of(turn.run(), "gateway").into()));
             }
             () = sleep_until(until) => {
                 let why = format!("the gateway did not report the end of the run within {}", render::duration(deadline(turn.timeout)));
@@ -203,6 +208,9 @@ async fn reconnect(
         let connection = tokio::select! {
             biased;
             signal = turn.signals.next() => return Err(interrupted_offline(signal, turn, request).into()),
+            limit = time_over(turn.time_limit) => {
+                return Err(timed_out(limit, &run_hint(turn.run(), request)).of(turn.run(), "gateway").into());
+            }
             connection = attempt => connection.map_err(|error: Error| FollowError::from(error)),
         };
         retry_state.pause = (retry_state.pause * 2).min(MAX_RECONNECT_DELAY);
@@ -298,8 +306,8 @@ fn finished(turn: &Turn, request: &mut TurnRequest, payload: Value) -> Result<Tu
     }
 }
 
-/// Aborts the run and waits a moment for its end.
-async fn stop(client: &mut GatewayClient, request: &mut TurnRequest, turn: &mut Turn, signal: Signal) -> CliError {
+/// Aborts the run and waits a moment for its end. Returns its state.
+async fn stop(client: &mut GatewayClient, request: &mut TurnRequest, turn: &mut Turn) -> String {
     let ended = timeout(ABORT_WAIT, async {
         // A run that is not accepted yet cannot be aborted; the gateway's first response names its session.
         while request.session.is_none() {
@@ -323,8 +331,7 @@ async fn stop(client: &mut GatewayClient, request: &mut TurnRequest, turn: &mut 
         }
         Err(_) => false,
     };
-    let state = if stopped { format!("run {} was stopped", turn.run()) } else { run_hint(turn.run(), request) };
-    interrupted(signal, &state).of(turn.run(), "gateway")
+    if stopped { format!("run {} was stopped", turn.run()) } else { run_hint(turn.run(), request) }
 }
 
 /// Returns the failure for a turn whose end is unknown.

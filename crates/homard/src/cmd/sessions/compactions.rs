@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Error, Result};
 use clap::Subcommand;
-use homard_agent::row::session_row;
 use homard_journal::Journal;
-use homard_proto::{AgentId, Generation, SessionKey};
 use homard_runtime::Ambient;
 use homard_store::{StoreReader, branch};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::lookup::{find_session, named, unknown};
 use crate::{
     cli_error::CliError,
     cmd::{
@@ -130,52 +129,6 @@ async fn undo(setup: &CommandContext, key: &str, id: Option<&str>, is_json: bool
 /// Returns the call of a method that changes a session.
 fn change(method: &str, params: Value) -> Call<'_> {
     Call { timeout: COMPACT_TIMEOUT, flags: &FLAGS, ..Call::admin(method, params) }
-}
-
-/// Returns the key of the session that was typed: by its key, its label, its session id, or a unique prefix of the key
-/// or session id. Returns the text itself if there is no such session.
-async fn find_session(setup: &CommandContext, input: &str) -> Result<String> {
-    let key = named(setup, input).map(|key| key.to_string());
-    let params = json!({"includeGlobal": true, "includeUnknown": true});
-    let rows: Vec<Value> = match setup.query_with("sessions.list", params).await? {
-        Some(mut listed) => listed["sessions"].as_array_mut().map(std::mem::take).unwrap_or_default(),
-        None => {
-            let sessions = setup.sessions().await?;
-            sessions.iter().map(|(key, record)| session_row(key, record, Generation::Four)).collect()
-        }
-    };
-    let keys: Vec<_> = rows
-        .iter()
-        .filter_map(|row| Some(Candidate { id: row["key"].as_str()?, name: row["label"].as_str() }))
-        .collect();
-    if let Ok(key) = &key
-        && keys.iter().any(|candidate| candidate.id == key)
-    {
-        return Ok(key.clone());
-    }
-    if let Some(key) = ids::resolve("session", input, &keys)? {
-        return Ok(key.to_owned());
-    }
-    let sessions: Vec<_> = rows
-        .iter()
-        .filter_map(|row| Some(Candidate { id: row["sessionId"].as_str()?, name: row["key"].as_str() }))
-        .collect();
-    let id = ids::resolve("session", input, &sessions)?;
-    let found = sessions.iter().find(|candidate| Some(candidate.id) == id).and_then(|candidate| candidate.name);
-    match found {
-        Some(found) => Ok(found.to_owned()),
-        None => Ok(key.map(|_| input.to_owned())?),
-    }
-}
-
-/// Returns the session key that a text names.
-fn named(setup: &CommandContext, text: &str) -> Result<SessionKey, CliError> {
-    let agent = setup.loaded.config.agents.member(None).map_or_else(AgentId::main, |agent| agent.id);
-    SessionKey::parse(text, &agent).map_err(|error| CliError::usage(format!("session key: {error}")))
-}
-
-fn unknown(key: &SessionKey) -> CliError {
-    CliError::not_found(format!("session {key} not found; list sessions with: homard sessions"))
 }
 
 /// Replaces the gateway's error by the message that is used without a gateway.

@@ -1,18 +1,27 @@
 //! `homard audit`: shows and verifies the security audit log, and acknowledges its breaks.
 
-use std::{fs, path::PathBuf, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    fs,
+    path::PathBuf,
+    sync::Arc,
+};
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use homard_app::audit;
-use homard_audit::{Acknowledgement, Evidence, LogRow, VerifyReport, rows, verify_folder};
+use homard_audit::{Acknowledgement, Evidence, LogRow, VerifyReport, digest_of, rows, verify_folder};
 use homard_command::OWNER;
 use homard_journal::Journal;
 use homard_runtime::{Ambient, ambient::iso};
 use homard_settings::{audit_log, paths::Paths};
 use serde_json::{Value, json};
 
-use super::query::CommandContext;
+use super::{
+    query::CommandContext,
+    sessions::MessageSource,
+    tool_arguments::{self, ArgumentMask},
+};
 use crate::{
     cli_error::CliError,
     render::{self, Table},
@@ -23,6 +32,7 @@ use crate::{
 #[command(after_help = "Examples:
   homard audit list
   homard audit list --what auth.failed -n 100
+  homard audit list --what exec --show-args
   homard audit verify
   homard audit verify --checkpoints /mnt/backup/checkpoints.jsonl
   homard audit acknowledge --reason \"restored the disk from a backup\"")]
@@ -64,6 +74,9 @@ enum Command {
         /// Only rows of this kind, such as auth.failed, or of a group of kinds, such as exec
         #[arg(long, value_name = "NAME")]
         what: Option<String>,
+        /// Show the commands of exec rows, from the transcripts; secrets are masked
+        #[arg(long)]
+        show_args: bool,
     },
 }
 
@@ -71,7 +84,14 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     match &args.command {
         Command::Verify { checkpoints } => verify(checkpoints.as_ref(), args.json).await,
         Command::Acknowledge { reason } => acknowledge(reason, args.json).await,
-        Command::List { limit, what } => list(&Paths::find()?, (*limit, what.as_deref()), args.json),
+        Command::List { limit, what, show_args } => {
+            let paths = Paths::find()?;
+            let mut shown = newest(&paths, *limit, what.as_deref())?;
+            if *show_args {
+                add_commands(&CommandContext::load()?, &mut shown).await?;
+            }
+            list(&shown, args.json)
+        }
     }
 }
 
@@ -195,23 +215,55 @@ async fn acknowledge_here(setup: &CommandContext, reason: &str) -> Result<()> {
     result.context("the audit log cannot be written")
 }
 
-fn list(paths: &Paths, (limit, kind): (u32, Option<&str>), wants_json: bool) -> Result<()> {
+/// Returns the newest matching rows, oldest first.
+fn newest(paths: &Paths, limit: u32, kind: Option<&str>) -> Result<Vec<Value>> {
     let folder = audit_log::location(paths).folder;
     let rows = rows(&folder).with_context(|| format!("{} cannot be read", folder.display()))?;
-    let is_wanted = |row: &&LogRow| {
+    let is_wanted = |row: &LogRow| {
         let name = row.content["what"].as_str().unwrap_or_default();
         kind.is_none_or(|kind| name == kind || name.strip_prefix(kind).is_some_and(|rest| rest.starts_with('.')))
     };
-    let matching: Vec<_> = rows.iter().filter(is_wanted).collect();
-    let shown = &matching[matching.len().saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX))..];
+    let mut matching: Vec<_> = rows.into_iter().filter(is_wanted).map(|row| row.content).collect();
+    matching.drain(..matching.len().saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX)));
+    Ok(matching)
+}
+
+/// Adds the command to each row that has the digest of one, if the transcript of its session contains it.
+async fn add_commands(setup: &CommandContext, rows: &mut [Value]) -> Result<()> {
+    let sessions: BTreeSet<String> = rows
+        .iter()
+        .filter(|row| row["more"]["command"].is_string())
+        .filter_map(|row| row["who"].as_str().map(str::to_owned))
+        .collect();
+    let mask = ArgumentMask::new(setup);
+    let mut commands: HashMap<String, Value> = HashMap::new();
+    let mut source = MessageSource::open(setup).await?;
+    for session in sessions {
+        let calls = tool_arguments::calls_of(&mut source, &session, None).await;
+        for call in calls.into_iter().flatten().flatten().map(|(_, call)| call).filter(|call| call.name == "exec") {
+            if let Some(command) = call.arguments["command"].as_str() {
+                commands.insert(digest_of(command), mask.masked(&call.arguments)["command"].clone());
+            }
+        }
+    }
+    source.close().await?;
+    for row in rows {
+        let found = row["more"]["command"].as_str().and_then(|digest| commands.get(digest)).cloned();
+        if let Some(command) = found {
+            row["command"] = command;
+        }
+    }
+    Ok(())
+}
+
+fn list(shown: &[Value], wants_json: bool) -> Result<()> {
     if wants_json {
-        let rows: Vec<_> = shown.iter().map(|row| &row.content).collect();
-        return Ok(render::print_json(&json!({"count": rows.len(), "rows": rows}))?);
+        return Ok(render::print_json(&json!({"count": shown.len(), "rows": shown}))?);
     }
     if shown.is_empty() {
         return Ok(render::print("no rows")?);
     }
-    Ok(render::print_table(&Table::list(shown.iter().map(|row| cells(&row.content)).collect()))?)
+    Ok(render::print_table(&Table::list(shown.iter().map(cells).collect()))?)
 }
 
 fn cells(row: &Value) -> Vec<String> {
@@ -224,5 +276,9 @@ fn cells(row: &Value) -> Vec<String> {
             format!("{name}={value}")
         }
     });
-    vec![at, text("what"), text("outcome"), text("who"), details.collect::<Vec<_>>().join(" ")]
+    let command = row["command"]
+        .as_str()
+        .map(|_| format!("$ {}", text("command").replace(['\n', '\t'], " ")).trim_end().to_owned());
+    let details = command.into_iter().chain(details).collect::<Vec<_>>().join(" ");
+    vec![at, text("what"), text("outcome"), text("who"), details]
 }

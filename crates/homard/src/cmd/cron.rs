@@ -37,6 +37,10 @@ const PAGE: usize = 200;
   homard cron add --name Weather --cron \"0 7 * * 1-5\" --tz Europe/Berlin -m \"What will the weather be?\"
   homard cron add --name Tea --at 20m --event \"The tea is ready.\"
   homard cron add --name Inbox --every 30m -m \"Look at the inbox.\"
+  homard cron show Weather
+  homard cron edit Weather --cron \"0 8 * * *\"
+  homard cron disable Weather
+  homard cron enable Weather
   homard cron run Weather
   homard cron runs 6f1c0a52 -n 50
   homard cron remove 6f1c0a52")]
@@ -61,6 +65,25 @@ enum Command {
     /// Remove a job; keeps the history of its runs
     #[command(visible_alias = "rm")]
     Remove {
+        /// Job id, a unique prefix of it, or the job's name
+        id: String,
+    },
+    /// Show a job
+    #[command(visible_alias = "get")]
+    Show {
+        /// Job id, a unique prefix of it, or the job's name
+        id: String,
+    },
+    /// Change a job; what is not given stays as it is
+    #[command(visible_alias = "update")]
+    Edit(Box<Edit>),
+    /// Enable a job
+    Enable {
+        /// Job id, a unique prefix of it, or the job's name
+        id: String,
+    },
+    /// Disable a job; it keeps its history
+    Disable {
         /// Job id, a unique prefix of it, or the job's name
         id: String,
     },
@@ -128,22 +151,96 @@ struct Add {
     best_effort_deliver: bool,
 }
 
+/// Changes of a job.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+#[command(group = clap::ArgGroup::new("edit_when"), group = clap::ArgGroup::new("edit_what"))]
+struct Edit {
+    /// Job id, a unique prefix of it, or the job's name
+    id: String,
+    /// New name
+    #[arg(long, value_name = "TEXT")]
+    name: Option<String>,
+    /// Run once: at a time such as 2026-11-15T08:30:00Z, or after a duration such as 20m
+    #[arg(long, value_name = "TIME", group = "edit_when")]
+    at: Option<String>,
+    /// Run repeatedly, at an interval such as 30m or 1h
+    #[arg(long, value_name = "SPAN", group = "edit_when")]
+    every: Option<String>,
+    /// Run at the times of a cron expression, such as "0 7 * * 1-5"
+    #[arg(long, value_name = "EXPR", group = "edit_when")]
+    cron: Option<String>,
+    /// Time zone of the cron expression [default: the gateway's]
+    #[arg(long, value_name = "ZONE", requires = "cron")]
+    tz: Option<String>,
+    /// Message for the agent, in a separate session
+    #[arg(short, long, value_name = "TEXT", group = "edit_what")]
+    message: Option<String>,
+    /// Text of a system event for the agent's main session
+    #[arg(long, value_name = "TEXT", group = "edit_what")]
+    event: Option<String>,
+    /// Agent of the job
+    #[arg(long, value_name = "ID")]
+    agent: Option<String>,
+    /// Maximum duration of a run, such as 90s or 5m; a bare number is seconds
+    #[arg(long, value_name = "DURATION", conflicts_with = "event", value_parser = flags::seconds)]
+    timeout: Option<Duration>,
+}
+
+impl Edit {
+    /// Returns the changes in the form that the gateway expects.
+    fn patch(&self, now: u64) -> Result<Value, CliError> {
+        let mut patch = json!({"name": self.name, "agentId": self.agent});
+        if self.at.is_some() || self.every.is_some() || self.cron.is_some() {
+            patch["schedule"] =
+                schedule(self.at.as_deref(), self.every.as_deref(), (self.cron.as_deref(), self.tz.as_deref()), now)?;
+        }
+        if let Some(text) = &self.event {
+            patch["payload"] = json!({"kind": "systemEvent", "text": text});
+            patch["sessionTarget"] = "main".into();
+        }
+        if let Some(message) = &self.message {
+            patch["payload"] = json!({"kind": "agentTurn", "message": message});
+            patch["sessionTarget"] = "isolated".into();
+        }
+        if let Some(timeout) = self.timeout {
+            patch["payload"]["kind"] = "agentTurn".into();
+            patch["payload"]["timeoutSeconds"] = flags::whole_seconds(timeout).max(1).into();
+        }
+        let patch = without_nulls(patch);
+        match patch.as_object().is_some_and(serde_json::Map::is_empty) {
+            true => Err(CliError::usage("nothing to change; pass what to change, such as --name or --cron")),
+            false => Ok(patch),
+        }
+    }
+}
+
+/// Returns the schedule that was given, in the form that the gateway expects.
+fn schedule(
+    at: Option<&str>,
+    every: Option<&str>,
+    (cron, tz): (Option<&str>, Option<&str>),
+    now: u64,
+) -> Result<Value, CliError> {
+    Ok(match (at, every) {
+        (Some(at), _) => {
+            let relative = parse_duration(at).and_then(|span| u64::try_from(span.as_millis()).ok());
+            json!({"kind": "at", "at": relative.map_or_else(|| at.to_owned(), |ms| iso(now.saturating_add(ms)))})
+        }
+        (None, Some(every)) => {
+            let no_duration = || CliError::usage(format!("--every {every} is not a duration such as 30m or 1h"));
+            let span = parse_duration(every).ok_or_else(no_duration)?;
+            json!({"kind": "every", "everyMs": span.as_millis() as u64})
+        }
+        (None, None) => json!({"kind": "cron", "expr": cron, "tz": tz}),
+    })
+}
+
 impl Add {
     /// Returns the job in the form that the gateway expects.
     fn job(&self, now: u64) -> Result<Value, CliError> {
-        let invalid_flag =
-            |flag: &str, text: &str| CliError::usage(format!("--{flag} {text} is not a duration such as 30m or 1h"));
-        let schedule = match (&self.at, &self.every, &self.cron) {
-            (Some(at), ..) => {
-                let relative = parse_duration(at).and_then(|span| u64::try_from(span.as_millis()).ok());
-                json!({"kind": "at", "at": relative.map_or_else(|| at.clone(), |ms| iso(now.saturating_add(ms)))})
-            }
-            (None, Some(every), _) => {
-                let span = parse_duration(every).ok_or_else(|| invalid_flag("every", every))?;
-                json!({"kind": "every", "everyMs": span.as_millis() as u64})
-            }
-            (None, None, cron) => json!({"kind": "cron", "expr": cron, "tz": self.tz}),
-        };
+        let cron = (self.cron.as_deref(), self.tz.as_deref());
+        let schedule = schedule(self.at.as_deref(), self.every.as_deref(), cron, now)?;
         let payload = match &self.event {
             Some(text) => json!({"kind": "systemEvent", "text": text}),
             None => {
@@ -184,21 +281,35 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     let no_job = |id: &str| CliError::not_found(format!("job {id} not found; list jobs with: homard cron"));
     let found = match &args.command {
         Command::List { .. } | Command::Add(_) => None,
-        Command::Remove { id } | Command::Run { id } => Some(find_job(&setup, id).await?.ok_or_else(|| no_job(id))?),
+        Command::Remove { id }
+        | Command::Run { id }
+        | Command::Show { id }
+        | Command::Enable { id }
+        | Command::Disable { id } => Some(find_job(&setup, id).await?.ok_or_else(|| no_job(id))?),
+        Command::Edit(edit) => Some(find_job(&setup, &edit.id).await?.ok_or_else(|| no_job(&edit.id))?),
         Command::Runs { id, .. } => find_job(&setup, id).await?,
     };
     let id = match &args.command {
         // The runs of a removed job are kept.
         Command::Runs { id, .. } => found.clone().unwrap_or_else(|| id.clone()),
-        Command::List { .. } | Command::Add(_) | Command::Remove { .. } | Command::Run { .. } => {
-            found.clone().unwrap_or_default()
-        }
+        Command::List { .. }
+        | Command::Add(_)
+        | Command::Remove { .. }
+        | Command::Run { .. }
+        | Command::Show { .. }
+        | Command::Edit(_)
+        | Command::Enable { .. }
+        | Command::Disable { .. } => found.clone().unwrap_or_default(),
     };
     let (method, params) = match &args.command {
         Command::List { all } => ("cron.list", json!({"includeDisabled": all})),
         Command::Add(add) => ("cron.add", add.job(now)?),
         Command::Remove { .. } => ("cron.remove", json!({"id": id})),
         Command::Run { .. } => ("cron.run", json!({"id": id})),
+        Command::Show { .. } => ("cron.get", json!({"id": id})),
+        Command::Edit(edit) => ("cron.update", json!({"id": id, "patch": edit.patch(now)?})),
+        Command::Enable { .. } => ("cron.update", json!({"id": id, "patch": {"enabled": true}})),
+        Command::Disable { .. } => ("cron.update", json!({"id": id, "patch": {"enabled": false}})),
         Command::Runs { limit, .. } => ("cron.runs", json!({"id": id, "limit": limit})),
     };
     let answer = setup.require(Call { flags: &FLAGS, ..Call::admin(method, params) }).await?;
@@ -217,6 +328,10 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         Command::Add(_) => format!("created job {}", text_of(&answer, "id")),
         Command::Remove { .. } if answer["removed"] == false => return Err(no_job(&id).into()),
         Command::Remove { .. } => format!("removed job {id}"),
+        Command::Show { .. } => return Ok(render::print_table(&details(&answer, now))?),
+        Command::Edit(_) => format!("changed job {id}"),
+        Command::Enable { .. } => format!("enabled job {id}"),
+        Command::Disable { .. } => format!("disabled job {id}"),
         Command::Run { .. } if answer["ran"] == false => {
             format!("job {id} was not run: {}", text_of(&answer, "reason"))
         }
@@ -265,6 +380,31 @@ fn jobs(rows: &[Value], now: u64) -> Table {
         cells.map(|cell| render::strip_controls(&cell)).collect()
     };
     Table::list(std::iter::once(titles).chain(rows.iter().map(line)).collect())
+}
+
+/// Formats one job.
+fn details(job: &Value, now: u64) -> Table {
+    let payload = &job["payload"];
+    let at = |name: &str| job["state"].get(name).and_then(Value::as_u64);
+    let next = at("nextRunAtMs").map_or_else(|| "-".to_owned(), |next| time_until(now, next));
+    let last = at("lastRunAtMs").map_or_else(
+        || "-".to_owned(),
+        |last| format!("{} {}", text_of(&job["state"], "lastStatus"), render::age(now, last)),
+    );
+    let enabled = if job["enabled"] == false { "no" } else { "yes" };
+    let text = payload["message"].as_str().or_else(|| payload["text"].as_str()).unwrap_or("-");
+    let rows = [
+        ("id", text_of(job, "id").to_owned()),
+        ("name", text_of(job, "name").to_owned()),
+        ("enabled", enabled.to_owned()),
+        ("when", schedule_text(&job["schedule"])),
+        ("next", next),
+        ("last", last),
+        ("agent", text_of(job, "agentId").to_owned()),
+        ("kind", text_of(payload, "kind").to_owned()),
+        ("text", text.replace('\n', " ")),
+    ];
+    Table::fields(rows.map(|(name, value)| vec![name.to_owned(), render::strip_controls(&value)]).to_vec())
 }
 
 /// Formats a schedule.

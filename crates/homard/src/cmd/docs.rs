@@ -10,10 +10,11 @@ use crate::{
 };
 
 /// The pages, by topic.
-const PAGES: [(&str, &str); 33] = [
+const PAGES: [(&str, &str); 34] = [
     ("agents", include_str!("../../../../docs/agents.md")),
     ("approvals", include_str!("../../../../docs/approvals.md")),
     ("channels", include_str!("../../../../docs/channels.md")),
+    ("chat", include_str!("../../../../docs/chat.md")),
     ("cli", include_str!("../../../../docs/cli.md")),
     ("clients", include_str!("../../../../docs/clients.md")),
     ("compaction", include_str!("../../../../docs/compaction.md")),

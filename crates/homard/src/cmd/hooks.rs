@@ -12,20 +12,18 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Subcommand;
 use homard_app::hooks::settings;
-use homard_config::{LoadedConfig, edit::EditError};
+use homard_config::LoadedConfig;
 use homard_plugins::internal::{HookDecisionState, HookRules, InternalHook, decide, discover, report};
-use homard_settings::{
-    Config,
-    change::{ChangeAuthor, ConfigChange, ConfigChangeError, change},
-    paths::Paths,
-};
+use homard_settings::{Config, paths::Paths};
 use homard_workspace::skills::SkillProblem;
 use serde_json::{Value, json};
 
 use self::node::NodeTrial;
 use super::{
+    config_edit::edit_config,
     ids::{self, Candidate},
     plugins::setup,
+    scaffold::{self, NewFile},
 };
 use crate::{cli_error::CliError, render};
 
@@ -41,6 +39,7 @@ const MAX_DESCRIPTION: usize = 60;
   homard hooks check                     show enabled hooks, missing requirements, and whether Node can run them
   homard hooks enable session-memory     enable a hook; restart the gateway to apply it
   homard hooks disable session-memory    disable it again
+  homard hooks new my-hook               create a directory to start from
   homard hooks install ./my-hook         copy a directory with a HOOK.md into the state directory
   homard hooks install ./my-hook --link  use the directory in place")]
 pub(super) struct Args {
@@ -86,6 +85,8 @@ enum Command {
         /// Hook name or a unique prefix of it
         name: String,
     },
+    /// Create the directory of a hook with files to start from
+    New(scaffold::New),
     /// Install a hook, or a pack of hooks, from a directory without running it
     Install {
         /// Directory with a HOOK.md, or with a package.json that lists hooks
@@ -114,6 +115,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         }
         Some(Command::Enable { name }) => enable::run(&list(), &paths, (name, true), args.json),
         Some(Command::Disable { name }) => enable::run(&list(), &paths, (name, false), args.json),
+        Some(Command::New(new)) => scaffold::create(new, ("hooks", &new_files(new.name())), args.json),
         Some(Command::Install { path, link: true, .. }) => install::link(&paths, path, args.json),
         Some(Command::Install { path, force, .. }) => install::copy(&paths, path, *force, args.json),
     }
@@ -177,13 +179,14 @@ impl HookList {
     }
 }
 
-/// Changes the config file.
-fn edit_config(paths: &Paths, edit: impl Fn(&str) -> Result<String, EditError>) -> Result<ConfigChange> {
-    change(paths, ChangeAuthor::User, |text| Ok(edit(text)?)).map_err(|error| {
-        match matches!(error, ConfigChangeError::Write(_)) {
-            // Keeps the system's error as the source.
-            true => error.into(),
-            false => CliError::new("config", format!("config file {}: {error}", paths.config.display())).into(),
-        }
-    })
+/// Returns the files of a new hook.
+fn new_files(name: &str) -> [NewFile; 2] {
+    let header = format!(
+        "---\nname: {name}\ndescription: Describe in one sentence what this hook does.\nmetadata: {{\"openclaw\": {{\"events\": [\"command:new\"]}}}}\n---\n"
+    );
+    let handler = "#!/bin/sh\n# Reads one event as a line of JSON; may write one JSON object, such as {\"messages\": [\"Hello\"]}.\ncat > /dev/null\n";
+    [
+        NewFile { name: "HOOK.md", text: header, is_program: false },
+        NewFile { name: "handler.sh", text: handler.to_owned(), is_program: true },
+    ]
 }

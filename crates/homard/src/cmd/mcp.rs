@@ -1,5 +1,7 @@
 //! `homard mcp`: manages MCP servers. Works with and without a gateway: a server that is tested is started here.
 
+mod edit;
+
 use anyhow::Result;
 use clap::Subcommand;
 use homard_app::mcp_servers;
@@ -17,7 +19,11 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard mcp list          list the configured servers
-  homard mcp test files    start a server and list its tools")]
+  homard mcp add files -- npx -y @modelcontextprotocol/server-filesystem .
+  homard mcp add tracker --url https://mcp.example.com/mcp --header 'Authorization=Bearer ${TOKEN}'
+  homard mcp show files    show its settings, without secrets
+  homard mcp test files    start a server and list its tools
+  homard mcp remove files")]
 pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -30,6 +36,20 @@ pub(super) struct Args {
 enum Command {
     /// List configured MCP servers
     List,
+    /// Add a server to the config
+    Add(edit::NewServer),
+    /// Remove a server from the config
+    #[command(visible_alias = "rm")]
+    Remove {
+        /// Server name
+        name: String,
+    },
+    /// Show the settings of a server, without secrets
+    #[command(visible_aliases = ["get", "info"])]
+    Show {
+        /// Server name in the config or a unique prefix of it
+        name: String,
+    },
     /// Connect to a server and list its tools
     Test {
         /// Server name in the config or a unique prefix of it
@@ -45,17 +65,28 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         all.iter().map(|(name, server)| (name.as_str(), server, server.setup(name, &paths.state))).collect();
     match &args.command {
         Command::List => list(&servers, &paths, args.json),
+        Command::Add(server) => edit::add(&paths, server, args.json),
+        Command::Remove { name } => edit::remove(&paths, name, args.json),
+        Command::Show { name } => {
+            let (name, server, _) = find(&servers, name)?;
+            edit::show(&chosen.loaded.source, name, &state(server), args.json)
+        }
         Command::Test { name } => {
-            let known: Vec<_> = servers.iter().map(|(id, ..)| Candidate { id, name: None }).collect();
-            let resolved = ids::resolve("server", name, &known)?;
-            let found = servers.into_iter().find(|(known, ..)| Some(*known) == resolved);
-            let no_such =
-                || CliError::not_found(format!("server \"{name}\" not found; list servers with: homard mcp list"));
-            let (name, server, setup) = found.ok_or_else(no_such)?;
+            let (name, server, setup) = find(&servers, name)?;
             let unusable = || CliError::new("unusable", format!("{name} is not used: {}", state(server)));
-            test(setup.ok_or_else(unusable)?, args.json).await
+            test(setup.clone().ok_or_else(unusable)?, args.json).await
         }
     }
+}
+
+/// Returns the server that was typed: by its name or a unique prefix of it.
+fn find<'a, 'b>(servers: &'b [ServerEntry<'a>], typed: &str) -> Result<&'b ServerEntry<'a>, CliError> {
+    let known: Vec<_> = servers.iter().map(|(id, ..)| Candidate { id, name: None }).collect();
+    let resolved = ids::resolve("server", typed, &known)?;
+    servers
+        .iter()
+        .find(|(known, ..)| Some(*known) == resolved)
+        .ok_or_else(|| CliError::not_found(format!("server \"{typed}\" not found; list servers with: homard mcp list")))
 }
 
 type ServerEntry<'a> = (&'a str, &'a Server, Option<ServerSetup>);
@@ -72,7 +103,9 @@ fn list(servers: &[ServerEntry<'_>], paths: &Paths, wants_json: bool) -> Result<
     }
     if servers.is_empty() {
         let file = paths.config.display();
-        return Ok(render::print(&format!("no MCP servers; add one to mcp.servers in {file}; see: homard docs mcp"))?);
+        return Ok(render::print(&format!(
+            "no MCP servers; add one to mcp.servers in {file}, or with: homard mcp add NAME -- COMMAND; see: homard docs mcp"
+        ))?);
     }
     let titles = ["SERVER", "STATE", "PLACE"].map(str::to_owned).to_vec();
     let line = |(name, server, setup): &ServerEntry<'_>| {

@@ -9,8 +9,10 @@ mod chaos;
 mod chat;
 mod completions;
 mod config;
+mod config_edit;
 mod cron;
 mod dashboard;
+mod devices;
 mod docs;
 mod doctor;
 mod examples;
@@ -32,9 +34,11 @@ mod query;
 mod reference;
 mod runs;
 mod sandbox;
+mod scaffold;
 mod sessions;
 mod skills;
 mod status;
+mod tool_arguments;
 mod trace;
 mod usage;
 mod verbs;
@@ -98,7 +102,7 @@ enum Command {
     Sessions(sessions::Args),
     /// List agents, or show which one a message would go to
     Agents(agents::Args),
-    /// List skills and show missing requirements
+    /// List, install, enable and disable skills
     Skills(skills::Args),
     /// List, enable, disable and install hooks
     Hooks(hooks::Args),
@@ -114,13 +118,15 @@ enum Command {
     Channels(channels::Args),
     /// List, approve and revoke senders on chat channels
     Pairing(pairing::Args),
+    /// List, approve and revoke paired clients
+    Devices(devices::Args),
     /// Send messages on chat channels
     Message(message::Args),
-    /// List and test MCP servers
+    /// Add, remove, show and test MCP servers
     Mcp(mcp::Args),
     /// Show the command sandbox
     Sandbox(sandbox::Args),
-    /// List, create, remove and run scheduled jobs
+    /// List, create, change, remove and run scheduled jobs
     Cron(cron::Args),
     /// Show the gateway's log
     Logs(logs::Args),
@@ -189,6 +195,7 @@ impl Cli {
             Command::Approvals(args) => args.json,
             Command::Channels(args) => args.json,
             Command::Pairing(args) => args.json,
+            Command::Devices(args) => args.json,
             Command::Message(args) => args.json,
             Command::Mcp(args) => args.json,
             Command::Sandbox(args) => args.json,
@@ -233,6 +240,7 @@ impl Cli {
             | Command::Approvals(_)
             | Command::Channels(_)
             | Command::Pairing(_)
+            | Command::Devices(_)
             | Command::Message(_)
             | Command::Mcp(_)
             | Command::Sandbox(_)
@@ -280,6 +288,7 @@ impl Cli {
             Command::Approvals(args) => approvals::run(&args).await,
             Command::Channels(args) => channels::run(&args).await,
             Command::Pairing(args) => pairing::run(&args).await,
+            Command::Devices(args) => devices::run(&args).await,
             Command::Message(args) => message::run(&args).await,
             Command::Mcp(args) => mcp::run(&args).await,
             Command::Sandbox(args) => sandbox::run(&args),

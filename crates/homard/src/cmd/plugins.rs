@@ -25,7 +25,10 @@ use homard_settings::{
 };
 use serde_json::{Value, json};
 
-use super::ids::{self, Candidate};
+use super::{
+    ids::{self, Candidate},
+    scaffold::{self, NewFile},
+};
 use crate::{cli_error::CliError, render};
 
 pub(super) use self::doctor::node as node_version;
@@ -36,6 +39,7 @@ pub(super) use self::doctor::node as node_version;
   homard plugins                        list plugins and their state
   homard plugins list -v                also show versions, reasons and directories
   homard plugins info tidy              show one plugin: its rights, and why it is enabled or disabled
+  homard plugins new tidy               create a directory to start from
   homard plugins install ./tidy         copy a directory into the state directory without running it
   homard plugins install ./tidy --link  use the directory in place
   homard plugins enable tidy            enable a plugin; restart the gateway to apply it
@@ -72,6 +76,8 @@ enum Command {
         /// Plugin id or a unique prefix of it
         id: String,
     },
+    /// Create the directory of a plugin with files to start from
+    New(scaffold::New),
     /// Install a plugin from a directory without running it; it stays disabled until you enable it
     Install {
         /// Directory with a homard.plugin.json or openclaw.plugin.json
@@ -109,10 +115,27 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         Some(Command::Info { id }) => list().info(id, args.json),
         Some(Command::Enable { id }) => enable::enable(&list(), &paths, id, args.json),
         Some(Command::Disable { id }) => enable::disable(&list(), &paths, id, args.json),
+        Some(Command::New(new)) => scaffold::create(new, ("plugins", &new_files(new.name())), args.json),
         Some(Command::Install { path, link: true, .. }) => install::link(&paths, path, args.json),
         Some(Command::Install { path, force, .. }) => install::copy(&paths, path, *force, args.json),
         Some(Command::Doctor) => doctor::run(&list(), args.json).await,
     }
+}
+
+/// Returns the files of a new plugin: a tool that answers with its input.
+fn new_files(name: &str) -> [NewFile; 2] {
+    let tool = name.replace('-', "_");
+    let manifest = json!({
+        "id": name, "name": name, "version": "0.1.0", "configSchema": {"type": "object"}, "run": ["python3", "plugin.py"],
+        "rights": {"tools": [{
+            "name": tool, "description": "Describe what the tool does.",
+            "parameters": {"type": "object", "properties": {"text": {"type": "string"}}},
+        }]},
+    });
+    [
+        NewFile { name: "homard.plugin.json", text: format!("{manifest:#}\n"), is_program: false },
+        NewFile { name: "plugin.py", text: include_str!("plugins/new_plugin.py").to_owned(), is_program: false },
+    ]
 }
 
 /// The discovered plugins, evaluated as in a gateway. None of them runs.

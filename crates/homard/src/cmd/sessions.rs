@@ -16,7 +16,7 @@ use homard_proto::{AgentId, Generation, session::Record};
 use homard_runtime::Ambient;
 use serde_json::{Value, json};
 
-pub(super) use self::lookup::last_used;
+pub(super) use self::{conversation::MessageSource, lookup::last_used};
 use super::{flags::Limit, models, query::CommandContext};
 use crate::render::{self, Table};
 

@@ -3,6 +3,9 @@
 
 mod check;
 mod format;
+mod install;
+
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -12,7 +15,10 @@ use homard_settings::{Config, agent_directories::workspace, paths::Paths};
 use homard_workspace::skills::{JudgedSkill, SkillSet, SkillSource, report};
 use serde_json::Value;
 
-use super::ids::{self, Candidate};
+use super::{
+    ids::{self, Candidate},
+    scaffold::{self, NewFile},
+};
 use crate::{
     cli_error::CliError,
     render::{self, Table},
@@ -27,7 +33,11 @@ const MAX_DESCRIPTION: usize = 60;
   homard skills                     list skills
   homard skills list --eligible     list skills that are ready
   homard skills info weather        show one skill and its missing requirements
-  homard skills check               show missing requirements and invalid files")]
+  homard skills check               show missing requirements and invalid files
+  homard skills new tides           create a directory to start from
+  homard skills install ./tides     copy a directory into the state directory
+  homard skills enable tides
+  homard skills disable tides")]
 pub(super) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
@@ -52,6 +62,26 @@ enum Command {
         /// Skill name or a unique prefix of it
         name: String,
     },
+    /// Install a skill, from a directory without running it
+    Install {
+        /// Directory with a SKILL.md
+        path: PathBuf,
+        /// Replace an installed skill with the same name
+        #[arg(long)]
+        force: bool,
+    },
+    /// Create the directory of a skill with a SKILL.md to start from
+    New(scaffold::New),
+    /// Enable a skill
+    Enable {
+        /// Skill name or a unique prefix of it
+        name: String,
+    },
+    /// Disable a skill
+    Disable {
+        /// Skill name or a unique prefix of it
+        name: String,
+    },
     /// Show which skills are ready, what the others need, and invalid files
     Check,
 }
@@ -59,12 +89,21 @@ enum Command {
 pub(super) fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
     let chosen = crate::cmd::config_of(&paths)?;
+    match &args.command {
+        Some(Command::Install { path, force }) => return install::install(&paths, path, *force, args.json),
+        Some(Command::New(new)) => return scaffold::create(new, ("skills", &new_files(new.name())), args.json),
+        Some(_) | None => {}
+    }
     let list = SkillList::find(&chosen.loaded, &paths, args.agent.as_deref())?;
     match &args.command {
         None => list.list(false, args.json),
         Some(Command::List { eligible }) => list.list(*eligible, args.json),
         Some(Command::Info { name }) => list.info(name, args.json),
         Some(Command::Check) => check::run(&list, args.json),
+        Some(Command::Enable { name }) => install::switch(&list, &paths, (name, true), args.json),
+        Some(Command::Disable { name }) => install::switch(&list, &paths, (name, false), args.json),
+        // Done above: they need no list.
+        Some(Command::Install { .. } | Command::New(_)) => Ok(()),
     }
 }
 
@@ -112,20 +151,34 @@ impl SkillList {
         Ok(render::print_table(&table(&self.set.skills))?)
     }
 
-    fn info(&self, name: &str, wants_json: bool) -> Result<()> {
+    /// Returns the skill with this name, key or unique prefix of its name.
+    fn skill(&self, name: &str) -> Result<&JudgedSkill, CliError> {
         let all = self.set.skills.iter().map(|judged| &judged.skill);
         let all: Vec<_> = all.map(|skill| Candidate { id: &skill.name, name: Some(&skill.key) }).collect();
         let resolved = ids::resolve("skill", name, &all)?;
-        let is_match = |judged: &JudgedSkill| Some(judged.skill.name.as_str()) == resolved;
-        let Some((judged, state)) = self.each().find(|(judged, _)| is_match(judged)) else {
-            let text = format!("skill \"{name}\" not found; list skills with: homard skills list");
-            return Err(CliError::not_found(text).into());
+        self.set.skills.iter().find(|judged| Some(judged.skill.name.as_str()) == resolved).ok_or_else(|| {
+            CliError::not_found(format!("skill \"{name}\" not found; list skills with: homard skills list"))
+        })
+    }
+
+    fn info(&self, name: &str, wants_json: bool) -> Result<()> {
+        let found = self.skill(name)?;
+        let Some((judged, state)) = self.each().find(|(judged, _)| judged.skill.name == found.skill.name) else {
+            return Ok(());
         };
         if wants_json {
             return Ok(render::print_json(state)?);
         }
         Ok(render::print_table(&format::describe(judged, state, &self.agent))?)
     }
+}
+
+/// Returns the files of a new skill.
+fn new_files(name: &str) -> [NewFile; 1] {
+    let text = format!(
+        "---\nname: {name}\ndescription: Describe in one sentence when to use this skill.\n---\n\nWrite the instructions for the agent here.\n"
+    );
+    [NewFile { name: "SKILL.md", text, is_program: false }]
 }
 
 /// Formats the skills as a table.

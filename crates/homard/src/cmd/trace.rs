@@ -15,6 +15,8 @@ use serde_json::{Value, json};
 use super::{
     ids::{self, Candidate},
     query::CommandContext,
+    sessions::MessageSource,
+    tool_arguments::{self, ArgumentMask},
 };
 use crate::{cli_error::CliError, render};
 
@@ -29,6 +31,7 @@ const MAX_SEARCHED: u16 = 1000;
 #[command(after_help = "Examples:
   homard trace last                      show the latest run
   homard trace RUN_ID --json             show a run as JSON
+  homard trace last --show-args          also show the commands that ran
   homard trace last --follow             update until the run has finished
   homard trace list                      list the newest runs
 
@@ -43,6 +46,9 @@ pub(super) struct Args {
     /// Maximum number of runs that `list` shows
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: u16,
+    /// Show the arguments of tool calls, from the transcript; secrets are masked
+    #[arg(long)]
+    show_args: bool,
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,
@@ -56,7 +62,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     }
     let (mut id, mut last_line) = (args.id.clone(), String::new());
     loop {
-        let (trace, is_live) = match find(&setup, &id).await? {
+        let (mut trace, is_live) = match find(&setup, &id).await? {
             Some(found) => found,
             None => {
                 id = find_by_prefix(&setup, &id).await?.ok_or_else(|| not_found(&id))?;
@@ -65,6 +71,9 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         };
         let has_ended = !matches!(trace["run"]["status"].as_str(), Some("accepted" | "running" | "absorbed" | "held"));
         if !args.follow || has_ended || !is_live {
+            if args.show_args {
+                add_arguments(&setup, &mut trace).await?;
+            }
             return match args.json {
                 true => Ok(render::print_json(&trace)?),
                 false => Ok(render::print(&format::timeline(&trace, render::is_terminal()))?),
@@ -77,6 +86,27 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
+}
+
+/// Adds the arguments of tool calls to a timeline, with secrets masked.
+async fn add_arguments(setup: &CommandContext, trace: &mut Value) -> Result<()> {
+    let text = |name: &str| trace["run"][name].as_str().map(str::to_owned);
+    let (key, session_id) = (text("sessionKey").unwrap_or_default(), text("sessionId"));
+    let mut source = MessageSource::open(setup).await?;
+    let calls = tool_arguments::calls_of(&mut source, &key, session_id.as_deref()).await;
+    source.close().await?;
+    let Some(calls) = calls? else {
+        render::remark(&format!("(session {key} has another transcript by now, so the arguments are not shown)"));
+        return Ok(());
+    };
+    let mask = ArgumentMask::new(setup);
+    for step in trace["steps"].as_array_mut().into_iter().flatten() {
+        let call = step["call"].as_str().and_then(|id| calls.get(id)).filter(|_| step["step"] == "tool");
+        if let Some(call) = call {
+            step["arguments"] = mask.masked(&call.arguments);
+        }
+    }
+    Ok(())
 }
 
 /// Returns the timeline of a run, and whether it came from a gateway; `None` if the run is unknown.

@@ -5,13 +5,14 @@ use std::ffi::OsString;
 use clap::Command;
 
 /// The subcommand of a command that is typed without one.
-const DEFAULTS: [(&[&str], &str); 16] = [
+const DEFAULTS: [(&[&str], &str); 17] = [
     (&["agents"], "list"),
     (&["approvals"], "list"),
     (&["audit"], "list"),
     (&["channels"], "list"),
     (&["config"], "get"),
     (&["cron"], "list"),
+    (&["devices"], "list"),
     (&["hooks"], "list"),
     (&["mcp"], "list"),
     (&["models"], "status"),
@@ -35,13 +36,12 @@ const MODEL: &str = "choose the model with: homard config set agents.defaults.mo
 const AGENTS: &str = "agents are configured in agents.list; see: homard docs agents";
 const APPROVALS: &str = "list what waits for approval with: homard approvals list\n\
                          more about approvals: homard docs approvals";
-const JOB: &str = "remove the job with: homard cron remove JOB\n\
-                   create it again with: homard cron add --name NAME --every 1h -m TEXT";
+const NONE: &str = "Homard does not have this command; what it has instead of OpenClaw's: homard docs import";
 const BINARY: &str =
     "Homard is one program file: replace it to update, delete it to uninstall; see: homard docs operations";
 
 /// Commands of OpenClaw, and what to type instead.
-const HINTS: [(&[&str], &str); 45] = [
+const HINTS: [(&[&str], &str); 61] = [
     (&["onboard"], SETUP),
     (&["setup"], SETUP),
     (&["configure"], SETUP),
@@ -58,7 +58,6 @@ const HINTS: [(&[&str], &str); 45] = [
     (&["gateway", "health"], "check the gateway with: homard health"),
     (&["gateway", "probe"], "check the installation with: homard doctor"),
     (&["gateway", "usage-cost"], "show the cost with: homard usage"),
-    (&["dashboard"], "the gateway can serve OpenClaw's control UI; see: homard docs clients"),
     (&["models", "set"], MODEL),
     (&["models", "fallbacks"], MODEL),
     (&["models", "aliases"], MODEL),
@@ -66,9 +65,6 @@ const HINTS: [(&[&str], &str); 45] = [
     (&["models", "image-fallbacks"], MODEL),
     (&["models", "scan"], "list all known models with: homard models list --all"),
     (&["cron", "status"], "list jobs with: homard cron list"),
-    (&["cron", "edit"], JOB),
-    (&["cron", "enable"], JOB),
-    (&["cron", "disable"], JOB),
     (&["automations"], "list jobs with: homard cron list"),
     (&["agents", "add"], AGENTS),
     (&["agents", "delete"], AGENTS),
@@ -85,6 +81,26 @@ const HINTS: [(&[&str], &str); 45] = [
     (&["sandbox", "list"], "show the sandbox with: homard sandbox explain"),
     (&["security"], "check the installation with: homard doctor\nverify the audit log with: homard audit verify"),
     (&["migrate"], "import OpenClaw's state with: homard import openclaw"),
+    (&["mcp", "set"], "replace a server with: homard mcp add NAME --force -- COMMAND"),
+    (&["mcp", "unset"], "remove a server with: homard mcp remove NAME"),
+    (&["mcp", "serve"], "Homard is not an MCP server; connect clients to the gateway, see: homard docs clients"),
+    (&["skills", "search"], "skills are not downloaded; install one with: homard skills install DIRECTORY"),
+    (&["skills", "update"], "install the new version with: homard skills install PATH --force"),
+    (&["plugins", "search"], "plugins are not downloaded; install one with: homard plugins install DIRECTORY"),
+    (&["plugins", "uninstall"], "disable the plugin with: homard plugins disable ID"),
+    (&["devices", "rotate"], "revoke the device with: homard devices revoke ID"),
+    (&["devices", "clear"], "revoke each device with: homard devices revoke ID"),
+    (&["reset"], "start a session over with: homard sessions reset KEY"),
+    (&["memory"], "agents search memory with a tool; show the agents with: homard agents list"),
+    (&["system"], "add a system event with: homard cron add --name NAME --at 0m --event TEXT"),
+    (&["webhooks"], "webhooks are configured in hooks; see: homard docs webhooks"),
+    (&["browser"], NONE),
+    (&["node"], NONE),
+    (&["nodes"], NONE),
+    (&["directory"], NONE),
+    (&["dns"], NONE),
+    (&["qr"], NONE),
+    (&["acp"], NONE),
     (&["update"], BINARY),
     (&["uninstall"], BINARY),
 ];
@@ -180,5 +196,20 @@ mod tests {
             }
         }
         assert_eq!(hint(&split_args("homard agents")), None);
+    }
+
+    #[test]
+    fn every_command_in_the_import_guide_exists_or_has_a_hint() {
+        let guide = include_str!("../../../../docs/import.md");
+        let mut known = 0;
+        for line in guide.split("`openclaw ").skip(1).map(|rest| rest.split('`').next().unwrap()) {
+            let words: Vec<&str> = line.split(' ').collect();
+            let root = Cli::command();
+            let exists = words.iter().try_fold(&root, |command, word| command.find_subcommand(word)).is_some();
+            let has_hint = hint(&split_args(&format!("homard {line}"))).is_some();
+            assert!(exists || has_hint, "{line}");
+            known += 1;
+        }
+        assert!(known > 50, "{known}");
     }
 }

@@ -19,6 +19,7 @@ mod docs;
 mod doctor;
 mod drops;
 mod edge;
+mod everyday;
 mod health;
 mod home;
 mod hooks;

@@ -22,8 +22,8 @@ const DIRECTION_CHARS: [char; 11] = [
 ];
 
 /// Where messages are read.
-pub(super) enum MessageSource<'a> {
-    Gateway(Box<GatewayClient>, &'a CommandContext),
+pub(in crate::cmd) enum MessageSource<'a> {
+    Gateway(Box<GatewayClient>),
     State(Box<Journal>, &'a CommandContext),
     /// There is no state directory yet.
     Nothing,
@@ -31,13 +31,13 @@ pub(super) enum MessageSource<'a> {
 
 /// A session with its messages, oldest first.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Conversation {
-    pub(super) key: String,
-    pub(super) session_id: String,
+pub(in crate::cmd) struct Conversation {
+    pub(in crate::cmd) key: String,
+    pub(in crate::cmd) session_id: String,
     /// Number of all its messages.
     pub(super) total: usize,
     /// The newest ones, as in `chat.history`.
-    pub(super) messages: Vec<Value>,
+    pub(in crate::cmd) messages: Vec<Value>,
 }
 
 impl Conversation {
@@ -52,9 +52,9 @@ impl Conversation {
 
 impl<'a> MessageSource<'a> {
     /// Connects to the gateway or, if none runs, opens the state directory.
-    pub(super) async fn open(setup: &'a CommandContext) -> Result<Self> {
+    pub(in crate::cmd) async fn open(setup: &'a CommandContext) -> Result<Self> {
         if let ConnectResult::Gateway(client) = GatewayClient::connect(&setup.target, &["operator.read"], &[]).await? {
-            return Ok(Self::Gateway(client, setup));
+            return Ok(Self::Gateway(client));
         }
         if !setup.target.is_own {
             return Err(setup.not_running().into());
@@ -78,7 +78,7 @@ impl<'a> MessageSource<'a> {
     /// Returns the keys of all sessions, the most recently updated first.
     pub(super) async fn keys(&mut self) -> Result<Vec<String>> {
         let mut rows: Vec<Value> = match self {
-            Self::Gateway(client, _) => {
+            Self::Gateway(client) => {
                 let params = json!({"includeGlobal": true, "includeUnknown": true, "archived": "all"});
                 let mut listed = client.call("sessions.list", params).await?;
                 listed["sessions"].as_array_mut().map(std::mem::take).unwrap_or_default()
@@ -94,10 +94,14 @@ impl<'a> MessageSource<'a> {
     }
 
     /// Returns a session with its newest messages, all without a limit; `None` if there is no such session.
-    pub(super) async fn conversation(&mut self, key: &str, limit: Option<usize>) -> Result<Option<Conversation>> {
+    pub(in crate::cmd) async fn conversation(
+        &mut self,
+        key: &str,
+        limit: Option<usize>,
+    ) -> Result<Option<Conversation>> {
         let limit = limit.unwrap_or(usize::MAX);
         match self {
-            Self::Gateway(client, _) => from_gateway(client, key, limit).await,
+            Self::Gateway(client) => from_gateway(client, key, limit).await,
             Self::State(journal, setup) => {
                 let Some(session) = journal.load(&named(setup, key)?).await? else { return Ok(None) };
                 let mut messages = displayed_messages(&branch::all_message_entries(&session.entries));
@@ -111,7 +115,7 @@ impl<'a> MessageSource<'a> {
     }
 
     /// Closes the state directory. Without this, it would count as a crash.
-    pub(super) async fn close(self) -> Result<()> {
+    pub(in crate::cmd) async fn close(self) -> Result<()> {
         match self {
             Self::State(journal, _) => Ok(journal.flush().await?),
             Self::Gateway(..) | Self::Nothing => Ok(()),

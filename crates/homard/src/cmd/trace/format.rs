@@ -227,7 +227,13 @@ fn step_text(step: &Value) -> String {
                 (Some(all), Some(kept)) => format!(", result cut to {kept} of {}", plural(all, "character")),
                 _ => String::new(),
             };
-            format!("tool {} (arguments {}){failed}{truncation}", text("name"), text("digest"))
+            let arguments = match step.get("arguments") {
+                Some(arguments) => {
+                    render::strip_controls(&render::tool_arguments(arguments)).replace(['\n', '\t'], " ")
+                }
+                None => format!("(arguments {})", text("digest")),
+            };
+            format!("tool {} {arguments}{failed}{truncation}", text("name"))
         }
         "hook" => format!("hook {} at {}: {}", text("hook"), text("point"), text("decision")),
         "switched" => format!("candidate {} failed ({}): {}", text("fromModel"), text("reason"), text("why")),

@@ -1,0 +1,147 @@
+//! The arguments of tool calls. The timeline and the audit log have digests only; the arguments are in the transcript
+//! of the session. Secrets in them are masked.
+
+use std::collections::HashMap;
+
+use anyhow::Result;
+use homard_app::secrets;
+use homard_config::redact;
+use serde_json::Value;
+
+use super::{query::CommandContext, sessions::MessageSource};
+
+/// In place of a masked value.
+const MASK: &str = "***";
+/// Parts of a name that mark its value as a secret.
+const SECRET_NAMES: [&str; 7] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTHORIZATION"];
+
+/// Masks the secrets in arguments.
+pub(super) struct ArgumentMask(homard_secrets::Secrets);
+
+impl ArgumentMask {
+    /// Knows the secrets of the config, the environment and the gateway.
+    pub(super) fn new(setup: &CommandContext) -> Self {
+        Self(secrets::of_config(&setup.loaded, &setup.paths))
+    }
+
+    /// Returns the arguments without known secrets, values with the name of a secret, and passwords in commands.
+    pub(super) fn masked(&self, arguments: &Value) -> Value {
+        let mut masked = redact::redact(arguments);
+        self.0.mask_value(&mut masked);
+        mask_texts(&mut masked);
+        masked
+    }
+}
+
+/// A tool call in a transcript.
+pub(super) struct RecordedCall {
+    pub(super) name: String,
+    pub(super) arguments: Value,
+}
+
+/// Returns the calls of a session by their id; `None` if its key refers to another transcript by now.
+pub(super) async fn calls_of(
+    source: &mut MessageSource<'_>,
+    key: &str,
+    session_id: Option<&str>,
+) -> Result<Option<HashMap<String, RecordedCall>>> {
+    let Some(conversation) = source.conversation(key, None).await? else { return Ok(None) };
+    if session_id.is_some_and(|id| id != conversation.session_id) {
+        return Ok(None);
+    }
+    let blocks = conversation.messages.iter().flat_map(|message| message["content"].as_array().into_iter().flatten());
+    let calls = blocks.filter(|block| block["type"] == "toolCall").filter_map(|block| {
+        let text = |name: &str| block[name].as_str().map(str::to_owned);
+        Some((text("id")?, RecordedCall { name: text("name")?, arguments: block["arguments"].clone() }))
+    });
+    Ok(Some(calls.collect()))
+}
+
+fn mask_texts(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = mask_command(text),
+        Value::Array(items) => items.iter_mut().for_each(mask_texts),
+        Value::Object(fields) => fields.values_mut().for_each(mask_texts),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Masks the values that a command line marks as secrets: `TOKEN=x`, `--password x`, `Bearer x`, `user:x@host`.
+fn mask_command(text: &str) -> String {
+    let mut masked = String::with_capacity(text.len());
+    // True after a word whose next word is a secret.
+    let mut is_next_secret = false;
+    for piece in text.split_inclusive(char::is_whitespace) {
+        let word = piece.trim_end();
+        let space = &piece[word.len()..];
+        if word.is_empty() {
+            masked.push_str(piece);
+            continue;
+        }
+        let bare = word.trim_matches(['"', '\'', ':', ',']);
+        let is_scheme = ["bearer", "basic"].iter().any(|scheme| bare.eq_ignore_ascii_case(scheme));
+        let (new, next) = match word.split_once('=') {
+            _ if is_next_secret && !is_scheme => (MASK.to_owned(), false),
+            Some((name, value)) if is_secret_name(name) && !value.is_empty() => (format!("{name}={MASK}"), false),
+            _ => (
+                mask_user_info(word),
+                is_scheme || (is_secret_name(word) && (word.starts_with('-') || word.ends_with(':'))),
+            ),
+        };
+        masked.push_str(&new);
+        masked.push_str(space);
+        is_next_secret = next;
+    }
+    masked
+}
+
+fn is_secret_name(name: &str) -> bool {
+    let name = name.to_uppercase();
+    SECRET_NAMES.iter().any(|part| name.contains(part))
+}
+
+/// Masks the password in a URL such as `https://user:password@host/`.
+fn mask_user_info(word: &str) -> String {
+    let masked = || {
+        let (scheme, rest) = word.split_once("://")?;
+        let (user_info, host) = rest.split('/').next()?.rsplit_once('@')?;
+        let (user, _) = user_info.split_once(':')?;
+        let path = &rest[user_info.len() + 1 + host.len()..];
+        Some(format!("{scheme}://{user}:{MASK}@{host}{path}"))
+    };
+    masked().unwrap_or_else(|| word.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn secrets_on_a_command_line_are_masked() {
+        for (command, expected) in [
+            ("ls -l /tmp", "ls -l /tmp"),
+            ("API_KEY=abc  make\tall", "API_KEY=***  make\tall"),
+            ("login --password hunter2 --user me", "login --password *** --user me"),
+            ("login --token=abc x", "login --token=*** x"),
+            (
+                "curl -H 'Authorization: Bearer abc.def' https://x.example",
+                "curl -H 'Authorization: Bearer *** https://x.example",
+            ),
+            ("curl https://me:pw@x.example/a/b", "curl https://me:***@x.example/a/b"),
+            ("cat key.pem", "cat key.pem"),
+            ("git clone https://x.example/a@b", "git clone https://x.example/a@b"),
+        ] {
+            assert_eq!(mask_command(command), expected, "{command}");
+        }
+    }
+
+    #[test]
+    fn known_secrets_and_secret_fields_are_masked() {
+        let mask = ArgumentMask(homard_secrets::Secrets::new(["correct-horse-battery".to_owned()]));
+        let masked = mask.masked(&json!({"command": "echo correct-horse-battery", "apiKey": "abcdef", "n": 1}));
+        assert!(!masked.to_string().contains("horse") && !masked.to_string().contains("abcdef"), "{masked}");
+        assert_eq!(masked["n"], 1);
+    }
+}

@@ -207,6 +207,7 @@ fn methods(
 ) -> Vec<homard_gateway::Method> {
     let mut methods = methods::all(live, paths, exec_approvals, &app.factory.channels);
     methods.extend(methods::audit::methods(&app.journal, &app.factory.audit));
+    methods.push(methods::backup::method(&app.journal, paths));
     methods.push(methods::plugins::method(&app.factory.plugins));
     methods
 }

@@ -194,6 +194,18 @@ impl Journal {
         self.blocking(|inner| export::export(inner).and_then(|()| inner.sync_all())).await
     }
 
+    /// Writes a consistent copy of the database to a new file, while this process continues to use it. Transcripts are
+    /// copied afterwards: a line that is in the copy and in its file is written once when the copy is opened.
+    pub async fn snapshot(&self, target: PathBuf) -> Result<(), Error> {
+        self.blocking(move |inner| {
+            // Otherwise SQLite would create it with the permissions of the process's umask.
+            disk::private().write(true).create_new(true).open(&target).map_err(disk::failed("create", &target))?;
+            let text = target.to_string_lossy().into_owned();
+            inner.health.sql(inner.writer().db.execute("VACUUM INTO ?1", [text]).map(|_| ()))
+        })
+        .await
+    }
+
     /// Runs a database query on a blocking thread. It waits while the writer holds the lock.
     async fn read<T, F>(&self, read: F) -> Result<T, Error>
     where

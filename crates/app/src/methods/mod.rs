@@ -2,6 +2,7 @@
 
 mod approvals;
 pub mod audit;
+pub mod backup;
 pub mod channels;
 pub mod config;
 pub mod plugins;

@@ -4,6 +4,7 @@ mod agent;
 mod agents;
 mod approvals;
 mod audit;
+mod backup;
 mod channels;
 mod chaos;
 mod chat;
@@ -132,6 +133,10 @@ enum Command {
     Logs(logs::Args),
     /// Show and verify the security audit log
     Audit(audit::Args),
+    /// Copy the state directory, also while a gateway uses it
+    Backup(backup::Backup),
+    /// Restore the state directory from a backup
+    Restore(backup::Restore),
     /// Import data from another program
     Import(import::Args),
     /// Check the installation and fix common problems
@@ -202,6 +207,8 @@ impl Cli {
             Command::Cron(args) => args.json,
             Command::Logs(args) => args.json,
             Command::Audit(args) => args.wants_json(),
+            Command::Backup(args) => args.json,
+            Command::Restore(args) => args.json,
             Command::Import(args) => args.wants_json(),
             Command::Docs(args) => args.json,
             Command::Sessions(args) => args.json,
@@ -247,6 +254,8 @@ impl Cli {
             | Command::Cron(_)
             | Command::Logs(_)
             | Command::Audit(_)
+            | Command::Backup(_)
+            | Command::Restore(_)
             | Command::Import(_)
             | Command::Docs(_)
             | Command::Completions(_)
@@ -295,6 +304,8 @@ impl Cli {
             Command::Cron(args) => cron::run(&args).await,
             Command::Logs(args) => logs::run(&args).await,
             Command::Audit(args) => audit::run(&args).await,
+            Command::Backup(args) => backup::backup(&args).await,
+            Command::Restore(args) => backup::restore(&args).await,
             Command::Import(args) => import::run(&args).await,
             Command::Doctor(args) => doctor::run(&args).await,
             Command::Docs(args) => docs::run(&args),

@@ -40,7 +40,7 @@ pub(super) struct NewFile {
 }
 
 /// Writes a new file with these permissions.
-fn write_new(path: &Path, text: &str, mode: u32) -> Result<()> {
+pub(super) fn write_new(path: &Path, text: &str, mode: u32) -> Result<()> {
     let opened = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
     let written = opened.and_then(|mut opened| opened.write_all(text.as_bytes()));
     written.with_context(|| format!("cannot write {}", path.display()))

@@ -4,6 +4,7 @@
 mod agent;
 mod agents;
 mod approvals;
+mod backup;
 mod calls;
 mod channels;
 mod chaos;

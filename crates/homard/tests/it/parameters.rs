@@ -17,7 +17,7 @@ const ADMIN: (&[&str], &[&str]) = (&["operator.admin"], &[]);
 
 /// Methods that accept unknown parameters: they change nothing, and clients request views that differ from version to
 /// version. `exec.approval.request` shows them; `wake` is as open in OpenClaw.
-const OPEN: [&str; 56] = [
+const OPEN: [&str; 57] = [
     "approval.history",
     "artifacts.list",
     "channels.pairing.list",
@@ -35,6 +35,7 @@ const OPEN: [&str; 56] = [
     "exec.approval.request",
     "health",
     "homard.audit.end",
+    "homard.backup.database",
     "last-heartbeat",
     "migrations.memory.plan",
     "models.authStatus",

@@ -65,7 +65,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
                 "no devices; a client is listed here once it has connected with a device identity",
             )?);
         }
-        Command::List => return Ok(render::print_table(&table(&rows("pending"), &rows("paired")))?),
+        Command::List => return Ok(render::print_table(&table(rows("pending"), rows("paired")))?),
         Command::Approve { id } => {
             let request = request_of(rows("pending"), id)?;
             let answer = call(&setup, "device.pair.approve", json!({"requestId": request})).await?;

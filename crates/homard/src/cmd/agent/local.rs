@@ -31,11 +31,11 @@ pub(super) async fn run(chosen: &Chosen, paths: &Paths, turn: &mut Turn, hint: &
     homard_settings::require_variables(&chosen.loaded, &paths.config)?;
     let cwd = turn.directory.path.clone();
     working_dir::check(&cwd, &chosen.loaded.config, paths, turn.work_here)?;
-    let (app, _) = App::open(chosen, paths, Purpose::OneTurn).map_err(|error| match error {
-        homard_app::Error::Store(StoreError::Locked(holder)) => {
-            CliError::new("locked", format!("{holder}\n{hint}")).into()
+    let (app, _) = App::open(chosen, paths, Purpose::OneTurn).map_err(|error| {
+        if let homard_app::Error::Store(StoreError::Locked(holder)) = &error {
+            return CliError::new("locked", format!("{holder}\n{hint}")).into();
         }
-        error => anyhow::Error::from(error),
+        anyhow::Error::from(error)
     })?;
     let outages = homard_settings::outages(&chosen.loaded).into_iter().filter(|outage| concerns_turns(outage));
     for remark in app.remark.iter().cloned().chain(outages).chain(app.warnings.iter().cloned()) {

@@ -209,7 +209,7 @@ async fn attached(
     }
     let profile = hub.agents().of(key.agent());
     let origin = tool::RunOrigin { principal: principal.to_owned(), ..tool::RunOrigin::default() };
-    let is_readable = profile.may_read_workspace((&origin, key));
+    let is_readable = profile.may_read_workspace(&origin, key);
     let folder = profile.prompt.workspace.as_deref();
     let folder = folder.map(|workspace| InboundFolder::new(workspace, &folder_name(principal), is_readable));
     attachments::open_all(attachments, folder, run.as_str()).await

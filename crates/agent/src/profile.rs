@@ -164,8 +164,8 @@ impl Profile {
     }
 
     /// Returns the tools of a run with this model.
-    pub fn tools_for(&self, requester: (&RunOrigin, &SessionKey), spec: &ModelSpec) -> Toolbox {
-        self.tools_at(requester.0, requester.1, u32::from(requester.1.is_subagent()), spec)
+    pub fn tools_for(&self, origin: &RunOrigin, key: &SessionKey, spec: &ModelSpec) -> Toolbox {
+        self.tools_at(origin, key, u32::from(key.is_subagent()), spec)
     }
 
     /// Like [`Self::tools_for`], with an explicit sub-agent depth. A sub-agent session has at least depth 1.
@@ -186,8 +186,8 @@ impl Profile {
 
     /// True if a run may use files of the workspace outside of tool calls: in its prompt, and as media of its replies.
     /// The owner's runs may; others only if the agent grants them `read` ([`ToolRules::non_owner_allow`]).
-    pub fn may_read_workspace(&self, requester: (&RunOrigin, &SessionKey)) -> bool {
-        requester.0.is_owner() || self.tools_for(requester, self.spec()).has("read")
+    pub fn may_read_workspace(&self, origin: &RunOrigin, key: &SessionKey) -> bool {
+        origin.is_owner() || self.tools_for(origin, key, self.spec()).has("read")
     }
 
     /// True if a run may cause URLs that it writes to be loaded: media of a reply, link previews. Requires the

@@ -88,7 +88,7 @@ impl ToolCx {
     /// True if the call may send files of the workspace.
     pub fn may_read_workspace(&self) -> bool {
         let is_granted =
-            |hub: &Hub| hub.agents().of(self.session.agent()).may_read_workspace((&self.origin, &self.session));
+            |hub: &Hub| hub.agents().of(self.session.agent()).may_read_workspace(&self.origin, &self.session);
         self.origin.is_owner() || self.hub.as_ref().is_some_and(is_granted)
     }
 

@@ -95,7 +95,8 @@ pub(super) struct AgentSet {
 impl AgentFactory {
     /// Creates the factory and returns warnings about plugins and hooks of the config.
     pub(crate) fn new(
-        (paths, purpose): (&Paths, Purpose),
+        paths: &Paths,
+        purpose: Purpose,
         loaded: &LoadedConfig<Config>,
         audit: Audit,
     ) -> (Self, Vec<String>) {

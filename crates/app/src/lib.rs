@@ -115,7 +115,7 @@ impl App {
         // Before any command runs, and before anything reads what an interrupted command has left behind.
         let sandbox_warnings = sandbox::tidy(&paths.state);
         let (audit, chain_heads) = audit::open(paths, &journal);
-        let (factory, plugin_warnings) = AgentFactory::new((paths, purpose), &chosen.loaded, audit);
+        let (factory, plugin_warnings) = AgentFactory::new(paths, purpose, &chosen.loaded, audit);
         let AgentSet { agents, remark, warnings: mut all_warnings } = factory.build_agents(&chosen.loaded)?;
         all_warnings.extend(sandbox_warnings);
         all_warnings.extend(plugin_warnings);

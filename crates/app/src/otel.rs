@@ -3,7 +3,7 @@
 //! The spans are derived from the run's tape, so the run itself is not affected. They are sent as OTLP over HTTP, in
 //! JSON, to the collector that `OTEL_EXPORTER_OTLP_ENDPOINT` names. Failures are logged and the spans dropped.
 
-use std::{ffi::OsString, sync::Arc, time::Duration};
+use std::{ffi::OsString, ops::Range, sync::Arc, time::Duration};
 
 use homard_agent::{Cursor, RequestEvent, RunEvent, StoredEvent, Tape, TapeEvent, ToolEvent};
 use homard_gateway::RunEndCallback;
@@ -74,11 +74,11 @@ impl SpanBuilder<'_> {
     }
 
     /// Adds a span. The first one is the run itself.
-    fn add(&mut self, name: &str, (from, to): (u64, u64), span_attributes: &[(&str, Value)], error: Option<&str>) {
+    fn add(&mut self, name: &str, period: &Range<u64>, span_attributes: &[(&str, Value)], error: Option<&str>) {
         let number = self.spans.len();
         let mut span = json!({
             "traceId": self.id("trace", 16), "spanId": self.id(&format!("span {number}"), 8), "name": name, "kind": 1,
-            "startTimeUnixNano": nanos(from), "endTimeUnixNano": nanos(to), "attributes": attributes(span_attributes),
+            "startTimeUnixNano": nanos(period.start), "endTimeUnixNano": nanos(period.end), "attributes": attributes(span_attributes),
         });
         if number > 0 {
             span["parentSpanId"] = self.id("span 0", 8).into();
@@ -99,11 +99,11 @@ fn spans(run: &str, session: &str, accepted_at: u64, events: &[TapeEvent]) -> Ve
         end.outcome.error()
     });
     let span_attributes = [("homard.run", run.into()), ("homard.session", session.into())];
-    trace.add("run", (accepted_at, ended_at), &span_attributes, error);
+    trace.add("run", &(accepted_at..ended_at), &span_attributes, error);
     let (mut pending, mut tools) = (None, Vec::new());
     for TapeEvent { at, kind } in events {
         if let RunEvent::Stored(StoredEvent::Started { .. }) = kind {
-            trace.add("queue", (accepted_at, *at), &[], None);
+            trace.add("queue", &(accepted_at..*at), &[], None);
         } else if let RunEvent::Model(RequestEvent::Requested(request)) = kind {
             pending = Some((request.clone(), *at));
         } else if let RunEvent::Stored(StoredEvent::Assistant { message, .. }) = kind
@@ -116,13 +116,13 @@ fn spans(run: &str, session: &str, accepted_at: u64, events: &[TapeEvent]) -> Ve
                 ("gen_ai.usage.output_tokens", message.usage.output.into()),
             ];
             let error = message.error_message.as_deref();
-            trace.add(&format!("chat {}", request.model), (started_at, *at), &span_attributes, error);
+            trace.add(&format!("chat {}", request.model), &(started_at..*at), &span_attributes, error);
         } else if let RunEvent::Model(RequestEvent::Retrying { why, .. } | RequestEvent::CandidateFailed { why, .. }) =
             kind
             && let Some((request, started_at)) = pending.take()
         {
             let span_attributes = [("gen_ai.provider.name", request.provider.as_str().into())];
-            trace.add(&format!("chat {}", request.model), (started_at, *at), &span_attributes, Some(why));
+            trace.add(&format!("chat {}", request.model), &(started_at..*at), &span_attributes, Some(why));
         } else if let RunEvent::Tool(ToolEvent::Started { call, .. }) = kind {
             tools.push((call.clone(), *at));
         } else if let RunEvent::Stored(StoredEvent::ToolEnded { call, result, .. }) = kind
@@ -131,7 +131,7 @@ fn spans(run: &str, session: &str, accepted_at: u64, events: &[TapeEvent]) -> Ve
             let (_, started_at) = tools.swap_remove(index);
             let span_attributes = [("gen_ai.tool.name", result.tool_name.as_str().into())];
             let error = result.is_error.then_some("the tool failed");
-            trace.add(&format!("execute_tool {}", result.tool_name), (started_at, *at), &span_attributes, error);
+            trace.add(&format!("execute_tool {}", result.tool_name), &(started_at..*at), &span_attributes, error);
         }
     }
     trace.spans

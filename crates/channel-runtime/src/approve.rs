@@ -23,13 +23,25 @@ pub struct ApprovedSender {
     pub is_owner: bool,
 }
 
+/// Which sender to approve.
+#[derive(Debug, Clone, Copy)]
+pub struct SenderApproval<'a> {
+    /// Channel on which they wrote.
+    pub channel: &'a str,
+    /// Code that they received.
+    pub code: &'a str,
+    /// True if they must not become the owner.
+    pub is_guest: bool,
+}
+
 /// Approves the sender who received this code; an error says why not.
 pub fn approve(
-    (store, paths): (&PairingStore, &Paths),
-    (channel, code): (&str, &str),
-    is_guest: bool,
+    store: &PairingStore,
+    paths: &Paths,
+    approval: SenderApproval<'_>,
     now: u64,
 ) -> Result<ApprovedSender, String> {
+    let SenderApproval { channel, code, is_guest } = approval;
     let config = Config::choose(paths).map_err(|failure| failure.to_string())?.loaded.config;
     let has_platform_ids = issuer(channel) == IdIssuer::Platform;
     let is_open =

@@ -35,7 +35,8 @@ impl BuiltChannel {
 /// Builds the channel of an account without connecting to it. An error says what is missing and how to fix it.
 pub(crate) fn build(
     clients: &HttpClients,
-    (channel, name): (&str, &str),
+    channel: &str,
+    name: &str,
     account: &Account,
     commands: &[CommandInfo],
 ) -> Result<BuiltChannel, String> {

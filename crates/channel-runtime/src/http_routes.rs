@@ -57,7 +57,7 @@ impl<F: PluginEndpoints> PluginEndpoints for HttpRoutes<F> {
     async fn handle(&self, request: PluginHttpRequest) -> Option<PluginHttpResponse> {
         let path = request.url.split('?').next().unwrap_or_default().to_owned();
         match parse_path(&path).filter(|(channel, account)| self.channels.has_account(channel, account)) {
-            Some(address) => Some(self.channels.handle_request(address, &request).await),
+            Some((channel, account)) => Some(self.channels.handle_request(channel, account, &request).await),
             None => self.plugins.handle(request).await,
         }
     }
@@ -75,14 +75,14 @@ fn parse_path(path: &str) -> Option<(&str, &str)> {
 
 impl Channels {
     /// Processes a platform's request. It is answered with 200 only after the events are on disk.
-    async fn handle_request(&self, address: (&str, &str), request: &PluginHttpRequest) -> PluginHttpResponse {
+    async fn handle_request(&self, channel: &str, account: &str, request: &PluginHttpRequest) -> PluginHttpResponse {
         let header = |name: &str| {
             request.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
         };
         if request.method != "POST" {
             return answer(405, &json!({"error": "method not allowed; use POST"}));
         }
-        let Some(account) = self.account(address.0, address.1) else {
+        let Some(account) = self.account(channel, account) else {
             return answer(404, &json!({"error": "unknown channel"}));
         };
         let batch: Result<Batch, (u16, String)> = match &account.built {

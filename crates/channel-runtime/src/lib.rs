@@ -49,7 +49,7 @@ use self::{
     status::AccountStatus,
 };
 
-pub use approve::{ApprovedSender, approve};
+pub use approve::{ApprovedSender, SenderApproval, approve};
 pub use http_routes::HttpRoutes;
 
 /// The chat platforms of a gateway. Clones share their state.
@@ -71,6 +71,16 @@ struct ChannelsInner {
     /// Set when inbound messages are received; cancelled when that stops.
     receiving: OnceLock<CancellationToken>,
     ambient: Ambient,
+}
+
+/// An account as the config describes it.
+struct ConfiguredAccount<'a> {
+    channel: &'a str,
+    name: &'a str,
+    config: section::Account,
+    /// Its section of the config file, to find out whether it changed.
+    source: Value,
+    policy: ChannelPolicy,
 }
 
 type Accounts = BTreeMap<(String, String), Arc<AccountRuntime>>;
@@ -183,14 +193,16 @@ impl Channels {
                     continue;
                 }
                 let at = ChannelAccount::new(&name, &key.1, issuer(&name), is_only);
-                let (policy, policy_warnings) = ChannelPolicy::of(&loaded.config, &self.0.paths, (at, &config));
+                let (policy, policy_warnings) = ChannelPolicy::of(&loaded.config, &self.0.paths, at, &config);
                 warnings.extend(policy_warnings);
-                match self.account_of(
-                    &key,
-                    (config, source_config(loaded, channel, &key.1)),
+                let configured = ConfiguredAccount {
+                    channel: &key.0,
+                    name: &key.1,
+                    config,
+                    source: source_config(loaded, channel, &key.1),
                     policy,
-                    accounts.remove(&key),
-                ) {
+                };
+                match self.account_of(configured, accounts.remove(&key)) {
                     Ok(account) => drop(next.insert(key, account)),
                     Err(why) => {
                         warnings.push(format!("{} ({}): {why}", label(&key.0), key.1));
@@ -203,7 +215,9 @@ impl Channels {
         let stopped = std::mem::replace(&mut *accounts, next);
         stopped.values().for_each(|account| account.stop.cancel());
         if self.0.receiving.get().is_some() {
-            accounts.iter().for_each(|(key, account)| warnings.extend(self.start_pipeline(key, account)));
+            accounts
+                .iter()
+                .for_each(|((channel, name), account)| warnings.extend(self.start_pipeline(channel, name, account)));
         }
         warnings
     }
@@ -211,11 +225,10 @@ impl Channels {
     /// Returns an account for a config: the existing one if it still matches, else a new one.
     fn account_of(
         &self,
-        (channel, name): &(String, String),
-        (config, source): (section::Account, Value),
-        policy: ChannelPolicy,
+        configured: ConfiguredAccount<'_>,
         previous: Option<Arc<AccountRuntime>>,
     ) -> Result<Arc<AccountRuntime>, String> {
+        let ConfiguredAccount { channel, name, config, source, policy } = configured;
         if let Some(previous) = previous {
             if previous.source_config == source {
                 *previous.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
@@ -224,7 +237,7 @@ impl Channels {
             previous.stop.cancel();
         }
         let commands = self.0.hub.get().map(|hub| hub.sessions().commands()).unwrap_or_default();
-        let built = build(&self.0.clients, (channel, name), &config, &commands)?;
+        let built = build(&self.0.clients, channel, name, &config, &commands)?;
         Ok(Arc::new(AccountRuntime {
             channel: built.channel(),
             built,
@@ -249,7 +262,10 @@ impl Channels {
         for (run, location) in self.drafts().leftover() {
             drop(homard_runtime::task::spawn("draft", self.clone().resolve_draft(run, location)));
         }
-        self.accounts().iter().filter_map(|(key, account)| self.start_pipeline(key, account)).collect()
+        self.accounts()
+            .iter()
+            .filter_map(|((channel, name), account)| self.start_pipeline(channel, name, account))
+            .collect()
     }
 
     /// Resolves a draft message that the previous process left: if its run has no reply, the draft is deleted.
@@ -277,11 +293,11 @@ impl Channels {
     }
 
     /// Starts the inbound pipeline of an account if it has none. Returns a warning if its spool was damaged.
-    fn start_pipeline(&self, key: &(String, String), account: &Arc<AccountRuntime>) -> Option<String> {
+    fn start_pipeline(&self, channel: &str, name: &str, account: &Arc<AccountRuntime>) -> Option<String> {
         let hub = self.0.hub.get()?;
         let mut warning = None;
         account.pipeline.get_or_init(|| {
-            let file = format!("{}-{}.json", key.0, file_safe_name(&key.1));
+            let file = format!("{channel}-{}.json", file_safe_name(name));
             let mut spools = self.0.spools.lock().unwrap_or_else(PoisonError::into_inner);
             let spool = spools.entry(file.clone()).or_insert_with(|| {
                 let (spool, open_warning) = Spool::open(self.0.paths.state.join("channels").join(file));
@@ -290,7 +306,7 @@ impl Channels {
             });
             InboundPipeline::start(PipelineDeps {
                 channel: account.channel.clone(),
-                account_key: key.clone(),
+                account_key: (channel.to_owned(), name.to_owned()),
                 hub: hub.clone(),
                 pairing_store: self.0.pairing_store.clone(),
                 spool: spool.clone(),
@@ -329,7 +345,8 @@ impl Channels {
     /// Sends a message immediately, without the outbox, and returns the result.
     pub async fn send_now(
         &self,
-        (channel, account): (Option<&str>, Option<&str>),
+        channel: Option<&str>,
+        account: Option<&str>,
         outgoing: Outgoing,
     ) -> Result<(String, Receipt), SendError> {
         let (channel, account) = self.select_account(channel, account)?;

@@ -13,7 +13,7 @@ const MAX_ATTACHMENTS: usize = 20;
 
 /// Returns the directory for the files of a chat. Every peer has its own, so that access to one peer's files does not
 /// give access to another's. `is_readable` says whether the chat's runs can open them there.
-pub(crate) fn folder(workspace: &Path, (peer, kind): (&Identity, PeerKind), is_readable: bool) -> InboundFolder {
+pub(crate) fn folder(workspace: &Path, peer: &Identity, kind: PeerKind, is_readable: bool) -> InboundFolder {
     let groups = match kind {
         PeerKind::Direct => "",
         PeerKind::Group | PeerKind::Channel => "groups/",
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn a_group_has_its_own_media_folder() {
         let peer = ChannelAccount::new("webhook", "default", IdIssuer::Peer, true).sender("ann");
-        let folder = |kind| folder(Path::new("."), (&peer, kind), true).path().to_owned();
+        let folder = |kind| folder(Path::new("."), &peer, kind, true).path().to_owned();
         assert_eq!(folder(PeerKind::Direct), "media/inbound/webhook-ann");
         assert_eq!(folder(PeerKind::Group), "media/inbound/groups/webhook-ann");
     }
@@ -130,7 +130,7 @@ mod tests {
     fn pictures_are_attached_and_other_files_are_stored() {
         let home = tempfile::tempdir().unwrap();
         let peer = ChannelAccount::new("telegram", "default", IdIssuer::Platform, true).sender("7");
-        let folder = folder(home.path(), (&peer, PeerKind::Direct), true);
+        let folder = folder(home.path(), &peer, PeerKind::Direct, true);
         let media = Attachment {
             source: AttachmentSource::Bytes(Vec::new()),
             name: Some("a.txt".to_owned()),

@@ -64,7 +64,7 @@ pub(super) struct ChannelPolicy {
 
 impl ChannelPolicy {
     /// Builds the policy of an account. Also returns warnings.
-    pub(crate) fn of(config: &Config, paths: &Paths, (at, account): (ChannelAccount, &Account)) -> (Self, Vec<String>) {
+    pub(crate) fn of(config: &Config, paths: &Paths, at: ChannelAccount, account: &Account) -> (Self, Vec<String>) {
         let list = |ids: &Option<Vec<Id>>| allow_list(&at, ids);
         let (patterns, warnings) = patterns(config);
         let groups = account.groups.iter().flatten();
@@ -187,17 +187,17 @@ mod tests {
     use super::*;
     use homard_settings::channel_kinds::issuer;
 
-    fn policy_of(text: &str, (channel, account): (&str, &str)) -> ChannelPolicy {
+    fn policy_of(text: &str, channel: &str, account: &str) -> ChannelPolicy {
         let config = Config::parse(text).unwrap();
         let state = PathBuf::from("/nowhere");
         let paths = Paths { config: state.join("homard.json"), state };
         let mut accounts = config.channels[channel].resolved_accounts();
         let at = ChannelAccount::new(channel, account, issuer(channel), accounts.len() == 1);
-        ChannelPolicy::of(&config, &paths, (at, &accounts.remove(account).unwrap())).0
+        ChannelPolicy::of(&config, &paths, at, &accounts.remove(account).unwrap()).0
     }
 
     fn policy(text: &str, channel: &str) -> ChannelPolicy {
-        policy_of(text, (channel, "default"))
+        policy_of(text, channel, "default")
     }
 
     /// Returns those ids that count as the owner.
@@ -261,11 +261,11 @@ mod tests {
     fn an_owner_on_one_account_of_a_program_is_unknown_on_the_others() {
         let text = "{commands: {ownerAllowFrom: ['webhook:ann', 'webhook/bank:bob']},
             channels: {webhook: {secret: 's', accounts: {bank: {}, shop: {}}}}}";
-        let owners = |account| owners_of(&policy_of(text, ("webhook", account)), &["ann", "bob"], &[]);
+        let owners = |account| owners_of(&policy_of(text, "webhook", account), &["ann", "bob"], &[]);
         assert_eq!([owners("default"), owners("bank"), owners("shop")], [vec!["ann"], vec!["bob"], vec![]]);
         let text =
             "{commands: {ownerAllowFrom: ['webhook:ann']}, channels: {webhook: {accounts: {door: {secret: 's'}}}}}";
-        assert_eq!(owners_of(&policy_of(text, ("webhook", "door")), &["ann"], &[]), ["ann"], "the only account");
+        assert_eq!(owners_of(&policy_of(text, "webhook", "door"), &["ann"], &[]), ["ann"], "the only account");
     }
 
     #[test]

@@ -12,14 +12,22 @@ use tokio_util::sync::CancellationToken;
 /// The indicator is hidden after this time without an event in the run.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// When the indicator is visible, and how often it is refreshed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Refresh {
+    pub(crate) mode: Mode,
+    pub(crate) period: Duration,
+}
+
 /// Refreshes the indicator periodically until the run ends. Failures are only logged.
 pub(crate) fn show(
     channel: Arc<dyn Channel>,
     destination: Destination,
-    (mode, period): (Mode, Duration),
+    refresh: Refresh,
     tape: Arc<Tape>,
     stop: CancellationToken,
 ) {
+    let Refresh { mode, period } = refresh;
     if mode == Mode::Never {
         return;
     }

@@ -45,7 +45,8 @@ impl Pager {
     pub(crate) fn visible(
         &mut self,
         transcript: &mut Transcript,
-        (columns, rows): (usize, usize),
+        columns: usize,
+        rows: usize,
         now: u64,
     ) -> (&[Line], usize) {
         let version = transcript.version();

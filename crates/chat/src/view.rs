@@ -99,7 +99,7 @@ fn pager(state: &mut State, columns: usize, rows: usize) -> Vec<Line> {
     let now = state.now;
     let Some(mut pager) = state.pager.take() else { return Vec::new() };
     let height = rows.saturating_sub(1);
-    let (visible, percent) = pager.visible(&mut state.transcript, (columns, height), now);
+    let (visible, percent) = pager.visible(&mut state.transcript, columns, height, now);
     let mut lines = visible.to_vec();
     lines.resize(height, Line::default());
     let help = format!("{percent}% · arrows, Page Up and Page Down scroll · q closes");
@@ -217,11 +217,11 @@ fn completions(state: &State, columns: usize, rows: usize) -> Vec<Line> {
             line
         })
         .collect();
-    list(rows_of_list, completion.selected, (columns, rows))
+    list(rows_of_list, completion.selected, columns, rows)
 }
 
 /// Renders the part of a list around the selection.
-fn list(lines: Vec<Line>, selected: usize, (columns, rows): (usize, usize)) -> Vec<Line> {
+fn list(lines: Vec<Line>, selected: usize, columns: usize, rows: usize) -> Vec<Line> {
     let height = MAX_LIST_ROWS.min((rows / 2).saturating_sub(1)).max(1);
     let top = (selected + 1).saturating_sub(height);
     let count = lines.len();
@@ -260,7 +260,7 @@ fn picker_block(picker: &crate::picker::Picker, columns: usize, rows: usize) -> 
             line.with(format!("  {}", choice.description), TextStyle::DIM)
         }
     };
-    lines.extend(list(matching.iter().map(row).collect(), picker.selected, (columns, rows)));
+    lines.extend(list(matching.iter().map(row).collect(), picker.selected, columns, rows));
     ViewBlock { lines, cursor: Some((1, column)) }
 }
 

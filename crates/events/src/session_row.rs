@@ -1,6 +1,6 @@
 //! Rows of session lists, with and without the gateway.
 
-use std::{cmp::Ordering, sync::Arc};
+use std::cmp::Ordering;
 
 use homard_proto::{Generation, SessionKey, session::Record};
 use serde_json::{Map, Value, json};
@@ -31,7 +31,7 @@ const PRESERVED_FIELDS: [&str; 21] = [
 ];
 
 /// Sort order of lists.
-pub fn newest_first((a_key, a): &(SessionKey, Arc<Record>), (b_key, b): &(SessionKey, Arc<Record>)) -> Ordering {
+pub fn newest_first(a_key: &SessionKey, a: &Record, b_key: &SessionKey, b: &Record) -> Ordering {
     b.updated_at.cmp(&a.updated_at).then_with(|| a_key.cmp(b_key))
 }
 

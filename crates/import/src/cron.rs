@@ -21,7 +21,8 @@ use super::{
 /// Plans the import of `cron/jobs.json` and the history of its runs.
 pub(super) fn plan_jobs(
     plan: &mut ImportPlan,
-    (source, config): (&OpenclawState, &Config),
+    source: &OpenclawState,
+    config: &Config,
     paths: &Paths,
     options: ImportOptions,
 ) {
@@ -52,7 +53,7 @@ pub(super) fn plan_jobs(
             Ok((id, job)) => {
                 let action = add(&mut jobs, &id, job, options);
                 if matches!(action, ImportAction::New) {
-                    history(plan, &id, (&source.root, &paths.state));
+                    history(plan, &id, &source.root, &paths.state);
                 }
                 action
             }
@@ -159,7 +160,7 @@ fn add(jobs: &mut Vec<Value>, id: &str, job: Value, options: ImportOptions) -> I
 }
 
 /// Copies the history of a job's runs, if there is none here.
-fn history(plan: &mut ImportPlan, id: &str, (source_dir, target_dir): (&Path, &Path)) {
+fn history(plan: &mut ImportPlan, id: &str, source_dir: &Path, target_dir: &Path) {
     let name = PathBuf::from("cron/runs").join(format!("{id}.jsonl"));
     let (from, to) = (source_dir.join(&name), target_dir.join(&name));
     let is_file = from.symlink_metadata().is_ok_and(|found| found.is_file());

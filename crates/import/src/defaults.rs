@@ -18,7 +18,8 @@ pub struct DefaultDifference {
 /// Returns the unset settings with different defaults. The paths are OpenClaw's state directory and ours.
 pub(super) fn unset_defaults(
     config: &Map<String, Value>,
-    (source_state, target_state): (&Path, &Path),
+    source_state: &Path,
+    target_state: &Path,
 ) -> Vec<DefaultDifference> {
     let difference = |key, theirs, ours: &str| DefaultDifference { key, theirs, ours: ours.to_owned() };
     let all = [
@@ -95,7 +96,7 @@ mod tests {
 
     fn open(config: &Value) -> Vec<&'static str> {
         let config = config.as_object().cloned().unwrap();
-        let found = unset_defaults(&config, (Path::new("/o"), Path::new("/h")));
+        let found = unset_defaults(&config, Path::new("/o"), Path::new("/h"));
         found.into_iter().map(|default| default.key).collect()
     }
 
@@ -125,7 +126,7 @@ mod tests {
     fn defaults_are_added_and_everything_else_is_unchanged() {
         let text = "// mine\n{\n  agents: {defaults: {workspace: '/w'}}, // where\n  messages: {},\n}\n";
         let config = object(text).unwrap();
-        let settings = unset_defaults(&config, (Path::new("/o"), Path::new("/h")));
+        let settings = unset_defaults(&config, Path::new("/o"), Path::new("/h"));
         assert_eq!(
             with_defaults(text, &settings).unwrap(),
             "// mine\n{\n  \"session\": {\n    \"reset\": {\"mode\":\"daily\",\"atHour\":4},\"dmScope\":\"main\"},\
@@ -137,7 +138,7 @@ mod tests {
     #[test]
     fn every_default_can_be_added_to_every_config() {
         for text in ["{}", "{messages: {queue: {}}}", "{\"session\": {}, \"agents\": {\"list\": []}}"] {
-            let settings = unset_defaults(&object(text).unwrap(), (Path::new("/o"), Path::new("/h")));
+            let settings = unset_defaults(&object(text).unwrap(), Path::new("/o"), Path::new("/h"));
             let text = with_defaults(text, &settings).unwrap();
             let config = object(&text).unwrap();
             for default in settings {

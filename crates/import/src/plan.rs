@@ -78,8 +78,8 @@ pub(crate) fn make(
     let mut plan = ImportPlan { not_imported: source.not_imported(), ..ImportPlan::default() };
     let config = settings::config(&mut plan, source, paths, options);
     settings::approvals(&mut plan, source, paths, options);
-    skills::plan_skills(&mut plan, (source, &config), paths, options);
-    cron::plan_jobs(&mut plan, (source, &config), paths, options);
+    skills::plan_skills(&mut plan, source, &config, paths, options);
+    cron::plan_jobs(&mut plan, source, &config, paths, options);
     for (agent, folder) in &source.agents {
         settings::auth_profiles(&mut plan, folder, &paths.state.join("agents").join(agent.as_str()), options);
         let sessions = folder.join("sessions");

@@ -44,7 +44,7 @@ fn chosen_config(
             return None;
         }
     };
-    let open = defaults::unset_defaults(&fields, (&source.root, &paths.state));
+    let open = defaults::unset_defaults(&fields, &source.root, &paths.state);
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned();
     let (text, is_written) = match options.write_defaults.then(|| defaults::with_defaults(&text, &open)) {
         Some(Ok(text)) => (text, true),

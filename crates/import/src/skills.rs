@@ -25,7 +25,8 @@ const MAX_BYTES: u64 = 64 * 1024 * 1024;
 /// Plans all skills: the shared ones, and those in workspaces that Homard will not use itself.
 pub(super) fn plan_skills(
     plan: &mut ImportPlan,
-    (source, config): (&OpenclawState, &Config),
+    source: &OpenclawState,
+    config: &Config,
     paths: &Paths,
     options: ImportOptions,
 ) {

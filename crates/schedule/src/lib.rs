@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 use self::{
     heartbeat::{HeartbeatConfig, Heartbeats},
     job::{CronJob, WakeMode},
-    scheduler::{ScheduleRequest, Scheduler},
+    scheduler::{ScheduleParts, ScheduleRequest, Scheduler},
     store::JobStore,
 };
 
@@ -95,8 +95,9 @@ impl Schedule {
         let (events, zone) = (ScheduleEvents::new(), settings.zone.clone());
         let (heartbeats, heartbeat_task) =
             heartbeat::prepare(hub, settings.zone, settings.heartbeats, settings.file, &events);
-        let parts = (heartbeats.clone(), events.clone());
-        let (scheduler, view) = Scheduler::load((hub.clone(), store.clone()), zone, parts, settings.is_enabled).await?;
+        let parts =
+            ScheduleParts { heartbeats: heartbeats.clone(), events: events.clone(), is_enabled: settings.is_enabled };
+        let (scheduler, view) = Scheduler::load(hub.clone(), store.clone(), zone, parts).await?;
         let (requests, receiver) = mpsc::channel(REQUEST_QUEUE);
         let tasks = ScheduleTasks(
             task::spawn("schedule", scheduler.run(receiver, stop.clone())),

@@ -24,7 +24,7 @@ use super::{
     heartbeat::Heartbeats,
     job::{CronJob, JobPayload, JobSchedule, WakeMode},
     run::{self, ScheduledResult, ScheduledRun},
-    slot_state::{RunningSlot, record_end, run_entry, settle},
+    slot_state::{RunningSlot, SettleOutput, record_end, run_entry, settle},
     store::JobStore,
 };
 
@@ -82,14 +82,22 @@ pub(super) struct Scheduler {
     running_slots: FuturesUnordered<BoxFuture<'static, (RunningSlot, Option<ScheduledResult>)>>,
 }
 
+/// What a scheduler works with besides its jobs.
+pub(super) struct ScheduleParts {
+    pub(super) heartbeats: Heartbeats,
+    pub(super) events: ScheduleEvents,
+    pub(super) is_enabled: bool,
+}
+
 impl Scheduler {
     /// Creates a scheduler for the stored jobs.
     pub(super) async fn load(
-        (hub, store): (Hub, Arc<dyn JobStore>),
+        hub: Hub,
+        store: Arc<dyn JobStore>,
         zone: TimeZone,
-        (heartbeats, events): (Heartbeats, ScheduleEvents),
-        is_enabled: bool,
+        parts: ScheduleParts,
     ) -> Result<(Self, watch::Receiver<Arc<ScheduleView>>), StoreError> {
+        let ScheduleParts { heartbeats, events, is_enabled } = parts;
         let (mut jobs, mut unreadable) = (Vec::<CronJob>::new(), Vec::new());
         for value in store.load().await? {
             match serde_json::from_value::<CronJob>(value.clone()) {
@@ -170,10 +178,10 @@ impl Scheduler {
         }
         let now = self.now();
         let mut jobs = self.jobs.clone();
-        let (mut lines, mut starts) = (Vec::new(), Vec::new());
+        let mut output = SettleOutput::default();
         for job in jobs.iter_mut().filter(|job| job.enabled && job.unsupported().is_none()) {
             match due::due(job, &self.zone, now) {
-                Ok(due) => settle(job, &due, now, (&mut lines, &mut starts)),
+                Ok(due) => settle(job, &due, now, &mut output),
                 Err(why) => {
                     let why = why.to_string();
                     if self.reported_problems.insert(job.id.clone(), why.clone()).as_ref() != Some(&why) {
@@ -182,6 +190,7 @@ impl Scheduler {
                 }
             }
         }
+        let SettleOutput { lines, starts } = output;
         if jobs == self.jobs {
             return;
         }

@@ -18,15 +18,21 @@ pub(super) struct RunningSlot {
 }
 
 /// History entries to append, and slots to start.
-pub(super) type SettleOutput<'a> = (&'a mut Vec<(String, Value)>, &'a mut Vec<(String, u64)>);
+#[derive(Debug, Default)]
+pub(super) struct SettleOutput {
+    /// History entries, by job.
+    pub(super) lines: Vec<(String, Value)>,
+    /// Slots to start, by job.
+    pub(super) starts: Vec<(String, u64)>,
+}
 
 /// Applies what is due to a job, and collects the entries and starts that follow.
-pub(super) fn settle(job: &mut CronJob, due: &DueSlots, now: u64, (lines, starts): SettleOutput<'_>) {
+pub(super) fn settle(job: &mut CronJob, due: &DueSlots, now: u64, output: &mut SettleOutput) {
     job.state.settled_at_ms = due.settled;
     job.state.next_run_at_ms = due.next;
     if let Some(missed) = due.missed {
         job.state.missed_slots = Some(job.state.missed_slots.unwrap_or(0) + missed.count);
-        lines.push((job.id.clone(), missed_entry(job, missed, now)));
+        output.lines.push((job.id.clone(), missed_entry(job, missed, now)));
         if matches!(job.schedule, JobSchedule::At(_)) {
             job.enabled = false;
         }
@@ -34,7 +40,7 @@ pub(super) fn settle(job: &mut CronJob, due: &DueSlots, now: u64, (lines, starts
     let Some(slot) = due.run else { return };
     if job.state.running_at_ms.is_some() {
         let reason = "skipped: the previous run is still active";
-        lines.push((
+        output.lines.push((
             job.id.clone(),
             json!({
                 "ts": now, "jobId": job.id, "action": "finished", "status": "skipped", "outcome": "skipped",
@@ -45,7 +51,7 @@ pub(super) fn settle(job: &mut CronJob, due: &DueSlots, now: u64, (lines, starts
     }
     job.state.running_at_ms = Some(now);
     job.state.running_slot_ms = Some(slot);
-    starts.push((job.id.clone(), slot));
+    output.starts.push((job.id.clone(), slot));
 }
 
 fn missed_entry(job: &CronJob, missed: MissedSlots, now: u64) -> Value {

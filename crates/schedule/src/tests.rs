@@ -79,7 +79,13 @@ struct ScheduleFixture {
     stop: CancellationToken,
 }
 
-fn hub(reply: &str, permits: usize) -> (Hub, Arc<TestModelState>) {
+/// A hub with the model that answers its runs.
+struct TestHub {
+    hub: Hub,
+    model_state: Arc<TestModelState>,
+}
+
+fn hub(reply: &str, permits: usize) -> TestHub {
     let spec = ModelSpec {
         provider: "test".to_owned(),
         model: "parrot".to_owned(),
@@ -94,7 +100,7 @@ fn hub(reply: &str, permits: usize) -> (Hub, Arc<TestModelState>) {
     let store = FencedStore::new(Arc::new(MemoryStore::default()), Fence::default());
     let (hub, _) =
         Hub::start(Ambient::fixed(START_MS), store, Agents::new(profile, []), Slots::default(), HubRules::default());
-    (hub, model_state)
+    TestHub { hub, model_state }
 }
 
 /// No automatic heartbeats, and no file.
@@ -112,12 +118,8 @@ impl ScheduleFixture {
         Self::over(hub("done", 1000), Arc::new(MemoryJobStore::with(jobs)), settings).await
     }
 
-    async fn over(
-        (hub, model_state): (Hub, Arc<TestModelState>),
-        store: Arc<dyn JobStore>,
-        settings: ScheduleSettings,
-    ) -> Self {
-        let stop = CancellationToken::new();
+    async fn over(test_hub: TestHub, store: Arc<dyn JobStore>, settings: ScheduleSettings) -> Self {
+        let (TestHub { hub, model_state }, stop) = (test_hub, CancellationToken::new());
         let (schedule, tasks) = Schedule::start(&hub, store.clone(), settings, stop.clone()).await.unwrap();
         Self { hub, model_state, store, schedule, tasks, stop }
     }
@@ -126,7 +128,7 @@ impl ScheduleFixture {
     async fn restart(self) -> Self {
         self.stop.cancel();
         self.tasks.ended().await;
-        Self::over((self.hub, self.model_state), self.store, quiet_settings()).await
+        Self::over(TestHub { hub: self.hub, model_state: self.model_state }, self.store, quiet_settings()).await
     }
 
     async fn runs(&self, job: &str) -> Vec<Value> {
@@ -228,9 +230,12 @@ async fn a_slot_that_ended_before_a_crash_is_recorded_once() {
     assert_eq!((lines, fixture.prompts().len()), (vec![json!(["ran", "ok", 0]), json!(["ran", "ok", HOUR])], 2));
     let (hub, model_state) = (fixture.hub.clone(), fixture.model_state.clone());
     running["state"]["settledAtMs"] = json!(START_MS + HOUR);
-    let fresh =
-        ScheduleFixture::over((hub, model_state), Arc::new(MemoryJobStore::with(vec![running])), quiet_settings())
-            .await;
+    let fresh = ScheduleFixture::over(
+        TestHub { hub, model_state },
+        Arc::new(MemoryJobStore::with(vec![running])),
+        quiet_settings(),
+    )
+    .await;
     next_event(&mut fresh.schedule.subscribe(), "cron", "finished").await;
     assert_eq!((outcomes(&fresh.runs("j1").await)[0].clone(), fresh.prompts().len()), (json!(["ran", "ok", 0]), 2));
 }
@@ -417,7 +422,7 @@ async fn set_last_route(hub: &Hub, channel: &str, to: &str) {
 #[tokio::test(start_paused = true)]
 async fn a_finding_is_sent_to_the_configured_chat_and_the_event_names_it() {
     let sent = |target: &'static str, to: Option<&'static str>| async move {
-        let (hub, model_state) = hub("fire", 1000);
+        let TestHub { hub, model_state } = hub("fire", 1000);
         let chat = Arc::new(RecordingChat::default());
         hub.deliveries().set_sender(chat.clone());
         set_last_route(&hub, "telegram", "42").await;
@@ -426,9 +431,12 @@ async fn a_finding_is_sent_to_the_configured_chat_and_the_event_names_it() {
             to: to.map(str::to_owned),
             ..HeartbeatConfig::of(AgentId::main())
         };
-        let fixture =
-            ScheduleFixture::over((hub, model_state), Arc::new(MemoryJobStore::default()), settings(config, None))
-                .await;
+        let fixture = ScheduleFixture::over(
+            TestHub { hub, model_state },
+            Arc::new(MemoryJobStore::default()),
+            settings(config, None),
+        )
+        .await;
         let mut events = fixture.schedule.subscribe();
         let mut heartbeats = Vec::new();
         for _ in 0..2 {

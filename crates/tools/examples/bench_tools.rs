@@ -106,6 +106,7 @@ fn secrets() {
     };
     let mut text: String = (0..TEXT / 40).map(line).collect();
     text.truncate(TEXT);
+    let Searches { tool, arguments, program, words } = searches;
     let mut times = [Vec::new(), Vec::new()];
     for round in 0..=REDACTIONS {
         for turn in 0..2 {
@@ -132,13 +133,23 @@ async fn search(folder: &Path, rg: &str, fd: &str) {
             "./",
         ];
         let arguments = json!({"pattern": pattern, "ignoreCase": !case_matters});
-        compare(&format!("grep {pattern}"), folder, (&grep, &arguments), (rg, &words(&reference_tools))).await;
+        compare(
+            &format!("grep {pattern}"),
+            folder,
+            Searches { tool: &grep, arguments: &arguments, program: rg, words: &words(&reference_tools) },
+        )
+        .await;
     }
     let find = tool(all(Vec::new()), "find");
     for pattern in NAMES {
         let reference_tools = ["--hidden --color never --case-sensitive --glob", pattern, "./"];
         let arguments = json!({"pattern": pattern});
-        compare(&format!("find {pattern}"), folder, (&find, &arguments), (fd, &words(&reference_tools))).await;
+        compare(
+            &format!("find {pattern}"),
+            folder,
+            Searches { tool: &find, arguments: &arguments, program: fd, words: &words(&reference_tools) },
+        )
+        .await;
     }
 }
 
@@ -147,8 +158,18 @@ fn words<'a>(lines: &[&'a str]) -> Vec<&'a str> {
     lines[0].split(' ').chain(lines[1..].iter().copied()).collect()
 }
 
+/// A search with a tool, and the same with another program.
+#[derive(Clone, Copy)]
+struct Searches<'a> {
+    tool: &'a Arc<dyn Tool>,
+    arguments: &'a Value,
+    program: &'a str,
+    words: &'a [&'a str],
+}
+
 /// Runs both, interleaved, and asserts that they find the same.
-async fn compare(label: &str, folder: &Path, tool: (&Arc<dyn Tool>, &Value), reference: (&str, &[&str])) {
+async fn compare(label: &str, folder: &Path, searches: Searches<'_>) {
+    let Searches { tool, arguments, program, words } = searches;
     let mut times = [Vec::new(), Vec::new()];
     for round in 0..=SEARCHES {
         let mut found = [BTreeSet::new(), BTreeSet::new()];
@@ -156,20 +177,20 @@ async fn compare(label: &str, folder: &Path, tool: (&Arc<dyn Tool>, &Value), ref
             let variant = (round + turn) % 2;
             let started = Instant::now();
             let text = if variant == 0 {
-                let result = call(tool.0, folder, tool.1.clone()).await;
+                let result = call(tool, folder, arguments.clone()).await;
                 result.content.iter().filter_map(Block::as_text).collect()
             } else {
-                let mut command = Command::new(reference.0);
-                command.args(reference.1).current_dir(folder).stdin(Stdio::null());
+                let mut command = Command::new(program);
+                command.args(words).current_dir(folder).stdin(Stdio::null());
                 String::from_utf8(command.output().unwrap().stdout).unwrap()
             };
             times[variant].push(started.elapsed());
             found[variant] = text.lines().map(location).collect();
         }
         assert!(!found[0].is_empty(), "{label} found nothing");
-        assert_eq!(found[0], found[1], "{label} and {} should find the same", reference.0);
+        assert_eq!(found[0], found[1], "{label} and {program} should find the same");
     }
-    let program = PathBuf::from(reference.0);
+    let program = PathBuf::from(program);
     let program = program.file_name().unwrap().to_string_lossy();
     print_times(label, ["ours", &program].into_iter().zip(times));
 }

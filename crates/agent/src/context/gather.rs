@@ -55,7 +55,7 @@ pub(crate) async fn gather(
     hooks: &Hooks,
 ) -> PromptFiles {
     let (config, key) = (&profile.prompt, session.key);
-    let may_read = profile.may_read_workspace((origin, key));
+    let may_read = profile.may_read_workspace(origin, key);
     let kit = if may_read { config.skills.get() } else { Arc::default() };
     let Some(workspace) = config.workspace.clone() else { return PromptFiles { kit, ..PromptFiles::default() } };
     let (reader, limits, omits_files) = (config.reader.clone(), config.limits, config.omits_files);
@@ -189,7 +189,8 @@ impl PromptInput {
         profile: &Arc<Profile>,
         key: &SessionKey,
         record: &Record,
-        (extra, route): (Option<&str>, &Route),
+        extra: Option<&str>,
+        route: &Route,
     ) -> Self {
         let stored = record.extra.get("reasoningLevel").and_then(|level| level.as_str());
         Self {
@@ -251,7 +252,7 @@ impl PromptInput {
     /// by hand.
     fn left_out(&self, spec: &ModelSpec) -> Vec<String> {
         let owner = RunOrigin { principal: OWNER.to_owned(), ..RunOrigin::default() };
-        let all = self.profile.tools_for((&owner, &self.key), spec);
+        let all = self.profile.tools_for(&owner, &self.key, spec);
         let shown = self.tool_specs(spec, &all);
         let is_shown = |name: &String| shown.iter().any(|spec| spec.name == *name);
         let mut names: Vec<_> = all.names().into_iter().filter(|name| !is_shown(name)).collect();

@@ -145,7 +145,7 @@ impl Deliveries {
 
 /// Returns the style of replies to a sender.
 pub(crate) fn output_style(profile: &Profile, origin: &RunOrigin, key: &SessionKey) -> OutputStyle {
-    let root = profile.may_read_workspace((origin, key)).then(|| profile.workdir.clone());
+    let root = profile.may_read_workspace(origin, key).then(|| profile.workdir.clone());
     let is_offline = !profile.may_load_urls(origin, key);
     OutputStyle { delay: profile.delivery.delay, root, is_offline, ..OutputStyle::default() }
 }

@@ -13,6 +13,7 @@ use crate::{
         LaneJob,
         mutations::{ChangeError, DeletedSession, Deletion, InjectedMessage, Mutation, Patch},
     },
+    row::newest_first,
     tape::Subscriber,
 };
 
@@ -120,7 +121,7 @@ impl HubSessions<'_> {
     /// Returns all sessions' records, newest first.
     pub async fn list(self) -> Result<Vec<(SessionKey, Arc<session::Record>)>, StoreError> {
         let mut sessions = self.unsorted().await?;
-        sessions.sort_by(crate::row::newest_first);
+        sessions.sort_by(|(a_key, a), (b_key, b)| newest_first(a_key, a, b_key, b));
         Ok(sessions)
     }
 

@@ -73,12 +73,12 @@ pub(crate) async fn context_report(
     .failover;
     let model = failover.candidate().model.clone();
     let spec = model.spec();
-    let prompt_input = PromptInput::new(&profile, key, &record, (extra_prompt, &origin.route));
+    let prompt_input = PromptInput::new(&profile, key, &record, extra_prompt, &origin.route);
     let hooks = hub.config.rules().hooks.clone();
     let files =
         gather::gather(&profile, origin, PromptSession { key, id: Some(&record.session_id), now: at }, &hooks).await;
     let prompt_input = PromptInput { files, ..prompt_input };
-    let tools = prompt_input.tool_specs(spec, &profile.tools_for((origin, key), spec));
+    let tools = prompt_input.tool_specs(spec, &profile.tools_for(origin, key, spec));
     let mut report =
         prompt_input.report(spec, failover.level(), &tools, ReportedSession { id: &record.session_id, at });
     if let Some(tokens) = report.tokens.as_mut().filter(|_| !history.is_empty()) {

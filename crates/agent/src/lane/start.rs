@@ -5,8 +5,9 @@ use std::sync::{Arc, atomic::AtomicBool};
 use homard_command::{Command, OWNER};
 use homard_prompt::{config::SkillKit, notes};
 use homard_proto::{
-    CallId, Route, RunId, SessionId,
+    CallId, RunId, SessionId, SessionKey,
     message::{Block, Content, Message, ToolResult, User},
+    session::Record,
     transcript::{Entry, Header, Kind},
 };
 use homard_queue::{inbox::Disposition, slots::Lender};
@@ -171,10 +172,7 @@ fn build_scope(hub: &Arc<Shared>, session: &mut OpenSession, active: &ActiveRun,
             variables: files.kit.variables.clone(),
             ..RunTools::default()
         },
-        prompt: PromptState::new(PromptInput {
-            files,
-            ..PromptInput::new(&profile, key, &session.record, ticket.prompt_source())
-        }),
+        prompt: PromptState::new(PromptInput { files, ..ticket.prompt_input(&profile, key, &session.record) }),
         context: ContextState {
             stats: session.stats.clone(),
             compacting: active.compacting.clone(),
@@ -245,9 +243,10 @@ impl Ticket {
         self.inbound.is_internal()
     }
 
-    /// Returns the caller's addition to the system prompt and the route of the message.
-    pub(super) fn prompt_source(&self) -> (Option<&str>, &Route) {
-        (self.inbound.options.extra_prompt.as_deref(), &self.inbound.reply.route)
+    /// Returns the inputs of the system prompt, with the caller's addition and the route of the message. The files
+    /// are gathered later.
+    pub(super) fn prompt_input(&self, profile: &Arc<Profile>, key: &SessionKey, record: &Record) -> PromptInput {
+        PromptInput::new(profile, key, record, self.inbound.options.extra_prompt.as_deref(), &self.inbound.reply.route)
     }
 
     /// True if it was resumed, and its session has another transcript now. A resumed run belongs to the transcript it

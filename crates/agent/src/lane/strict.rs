@@ -33,14 +33,11 @@ pub(super) fn too_long(lane: &Lane, active: &ActiveRun, profile: &Arc<Profile>, 
     let mut history = session.history.clone();
     history.push(lane.hub.ambient.entry_id(), Arc::new(Message::User(active.first_message())));
     let origin = RunOrigin::of(inbound);
-    let prompt_input = PromptInput {
-        files: files.clone(),
-        ..PromptInput::new(profile, &lane.key, &record, active.ticket.prompt_source())
-    };
+    let prompt_input = PromptInput { files: files.clone(), ..active.ticket.prompt_input(profile, &lane.key, &record) };
     let mut refusal: Option<(u64, Error)> = None;
     for candidate in failover.candidates() {
         let spec = candidate.model.spec();
-        let tools = prompt_input.tool_specs(spec, &profile.tools_for((&origin, &lane.key), spec));
+        let tools = prompt_input.tool_specs(spec, &profile.tools_for(&origin, &lane.key, spec));
         let prompt = prompt_input.prompt(spec, failover.level(), &tools);
         let overhead = tokens::estimate(&prompt.text) + tokens::of_tools(&tools);
         let error = strict::refusal(spec, overhead, &history, &profile.compaction)?;

@@ -368,16 +368,18 @@ impl RunHooks {
 impl RunScope {
     /// Returns the system prompt for a model, rendered again if the model or level changed.
     pub(super) fn rendered_prompt(&mut self, spec: &ModelSpec) -> &RenderedPrompt {
-        let (model, level) = ((spec.provider.clone(), spec.model.clone()), self.model.failover.level());
-        let is_current = |rendered: &RenderedPrompt| rendered.model == model && rendered.level == level;
+        let level = self.model.failover.level();
+        let is_current = |rendered: &RenderedPrompt| {
+            (&rendered.model.0, &rendered.model.1) == (&spec.provider, &spec.model) && rendered.level == level
+        };
         let rendered = match self.prompt.rendered.take().filter(is_current) {
             Some(rendered) => rendered,
-            None => self.render_prompt(spec, model, level),
+            None => self.render_prompt(spec, level),
         };
         self.prompt.rendered.insert(rendered)
     }
 
-    fn render_prompt(&mut self, spec: &ModelSpec, model: (String, String), level: ReasoningLevel) -> RenderedPrompt {
+    fn render_prompt(&mut self, spec: &ModelSpec, level: ReasoningLevel) -> RenderedPrompt {
         self.choose_tools(spec);
         let PromptState { input, changes, .. } = &self.prompt;
         let tools = client::with_client_specs(input.tool_specs(spec, &self.tools.toolbox), &self.tools.client);
@@ -385,12 +387,13 @@ impl RunScope {
         let is_offered = |name: &String| tools.iter().any(|tool| tool.name == *name);
         let omitted = self.tools.toolbox.names().into_iter().filter(|name| !is_offered(name)).count();
         let shortened = input.shortened(spec, omitted);
+        let model = (spec.provider.clone(), spec.model.clone());
         RenderedPrompt { prompt, model, level, tools, shortened }
     }
 
     /// Sets the tools that the run may call with this model.
     pub(crate) fn choose_tools(&mut self, spec: &ModelSpec) {
-        let toolbox = self.profile.tools_for((&self.request.origin, self.io.tape.key()), spec);
+        let toolbox = self.profile.tools_for(&self.request.origin, self.io.tape.key(), spec);
         let toolbox = match &self.tools.inherited {
             Some(ceiling) => toolbox.only(|name| ceiling.contains(name)),
             None => toolbox,

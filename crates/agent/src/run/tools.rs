@@ -93,8 +93,7 @@ pub(super) async fn run_calls(scope: &mut RunScope, answer: &Assistant, resumed:
     note_denied(scope, &waiting);
     let mut table = ResultTable::new(waiting.len());
     table.restore(scope, &mut waiting);
-    let names: Vec<_> =
-        answer.tool_calls().filter_map(|call| Some((CallId::parse(&call.id).ok()?, call.name.clone()))).collect();
+    let names: Vec<_> = answer.tool_calls().filter_map(NamedCall::of).collect();
     let batch_size = match scope.profile.run.tool_mode {
         ToolMode::Parallel => waiting.len(),
         ToolMode::Sequential => 1,
@@ -135,7 +134,7 @@ pub(super) async fn run_calls(scope: &mut RunScope, answer: &Assistant, resumed:
             () = scope.io.cancel.cancelled(), if deadline.is_none() => deadline = Some(Instant::now() + GRACE),
             Some((index, partial)) = progress.recv() => {
                 if table.results[index].is_none() {
-                    let (call, name) = names[index].clone();
+                    let NamedCall { call, name } = names[index].clone();
                     scope.io.emit(ToolEvent::Progress { call, name, partial });
                 }
             }
@@ -203,7 +202,7 @@ async fn skip(scope: &mut RunScope, waiting: &mut VecDeque<(usize, PreparedCall)
         emit_start(scope, &prepared);
         let PreparedCall { call, name, tool, .. } = prepared;
         let result = tool.err().unwrap_or_else(|| ToolResult::error(SKIPPED_RESULT));
-        table.finish(scope, index, &(call, name), result).await;
+        table.finish(scope, index, &NamedCall { call, name }, result).await;
     }
 }
 
@@ -334,6 +333,19 @@ fn panic_result(name: &str, error: tokio::task::JoinError) -> ToolResult {
         .with_details(json!({"status": "error", "tool": name, "error": why}))
 }
 
+/// A tool call by its id, with the name of the tool.
+#[derive(Debug, Clone)]
+struct NamedCall {
+    call: CallId,
+    name: String,
+}
+
+impl NamedCall {
+    fn of(call: &ToolCall) -> Option<Self> {
+        Some(Self { call: CallId::parse(&call.id).ok()?, name: call.name.clone() })
+    }
+}
+
 /// Results as they arrive, and the number of leading calls whose results are in the transcript.
 struct ResultTable {
     results: Vec<Option<Arc<Answered>>>,
@@ -376,7 +388,7 @@ impl ResultTable {
         &mut self,
         scope: &mut RunScope,
         index: usize,
-        (call, name): &(CallId, String),
+        NamedCall { call, name }: &NamedCall,
         result: ToolResult,
     ) {
         // Shutdown does not end a run: a repeatable call that it may have cut off is left open, and the next start runs

@@ -4,7 +4,7 @@ mod send;
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
-use homard_channel_runtime::{AccountRuntime, ApprovedSender, Channels, approve};
+use homard_channel_runtime::{AccountRuntime, ApprovedSender, Channels, SenderApproval, approve};
 use homard_channels::{
     Destination, Outgoing,
     pairing::{Error, MAX_PENDING, PairingRequest, PairingStore, TTL_MS},
@@ -86,7 +86,7 @@ async fn status(mut request: MethodRequest, context: ChannelMethods) -> Result<V
     let outbox = context.channels.outbox().await.map_err(unavailable)?;
     for ((channel, name), account) in context.channels.all() {
         let mut row = row(&name, &account, probe.then_some(probe_timeout)).await;
-        row["outbox"] = undelivered(&outbox, (&channel, &name));
+        row["outbox"] = undelivered(&outbox, &channel, &name);
         rows.entry(channel).or_default().push(row);
     }
     for ((channel, name), why) in context.channels.unusable() {
@@ -116,7 +116,7 @@ async fn status(mut request: MethodRequest, context: ChannelMethods) -> Result<V
 }
 
 /// Returns the undelivered messages of an account, as far as known.
-fn undelivered(outbox: &[DeliveryRow], (channel, account): (&str, &str)) -> Value {
+fn undelivered(outbox: &[DeliveryRow], channel: &str, account: &str) -> Value {
     let (mut waiting, mut unknown) = (0, Vec::new());
     for row in outbox {
         let DeliveryTarget { channel: row_channel, account: row_account, to } = &row.delivery.target;
@@ -285,11 +285,16 @@ async fn pairing_approve(mut method_request: MethodRequest, context: ChannelMeth
     }
     let request = code.trim().to_ascii_uppercase();
     let channel = channel.trim().to_lowercase();
-    check_account(context.channels.pairing_store(), (&channel, account_id.as_deref()), &code)?;
+    check_account(context.channels.pairing_store(), &channel, account_id.as_deref(), &code)?;
     let (channels, paths, live, named) = (context.channels.clone(), context.paths, context.live, channel.clone());
     let approval = tokio::task::spawn_blocking(move || {
         let now = Ambient::system().now_ms();
-        let approved = approve((channels.pairing_store(), &paths), (&named, &code), guest, now);
+        let approved = approve(
+            channels.pairing_store(),
+            &paths,
+            SenderApproval { channel: &named, code: &code, is_guest: guest },
+            now,
+        );
         live.reload();
         approved
     });
@@ -304,17 +309,18 @@ async fn pairing_approve(mut method_request: MethodRequest, context: ChannelMeth
         };
         notify_error = context
             .channels
-            .send_now((Some(&channel), Some(&approved.account)), outgoing)
+            .send_now(Some(&channel), Some(&approved.account), outgoing)
             .await
             .err()
             .map(|error| error.to_string());
     }
-    Ok(approval_document((&channel, &request), &approved, notify, notify_error.as_deref()))
+    Ok(approval_document(&channel, &request, &approved, notify, notify_error.as_deref()))
 }
 
 /// Builds the result of an approval. `error` says why the sender was not notified.
 pub fn approval_document(
-    (channel, request): (&str, &str),
+    channel: &str,
+    request: &str,
     approved: &ApprovedSender,
     notify: bool,
     error: Option<&str>,
@@ -333,7 +339,7 @@ pub fn approval_document(
 }
 
 /// Rejects a request that belongs to another account than the one that is named.
-fn check_account(store: &PairingStore, (channel, named): (&str, Option<&str>), code: &str) -> Result<(), ErrorShape> {
+fn check_account(store: &PairingStore, channel: &str, named: Option<&str>, code: &str) -> Result<(), ErrorShape> {
     let Some(named) = named else { return Ok(()) };
     let pending = store.pending(channel, Ambient::system().now_ms()).map_err(error_shape)?;
     let request = pending.iter().find(|request| request.code.eq_ignore_ascii_case(code.trim()));
@@ -349,7 +355,7 @@ fn check_account(store: &PairingStore, (channel, named): (&str, Option<&str>), c
 async fn pairing_dismiss(mut method_request: MethodRequest, context: ChannelMethods) -> Result<Value, ErrorShape> {
     let PairingDismissParams { channel, account_id, request_id } = method_request.params()?;
     let channel = channel.trim().to_lowercase();
-    check_account(context.channels.pairing_store(), (&channel, account_id.as_deref()), &request_id)?;
+    check_account(context.channels.pairing_store(), &channel, account_id.as_deref(), &request_id)?;
     let dismissal = tokio::task::spawn_blocking(move || {
         context.channels.pairing_store().dismiss(&channel, &request_id, Ambient::system().now_ms())
     });

@@ -32,8 +32,8 @@ pub fn methods(live: &ConfigReloader, paths: &Paths) -> Vec<Method> {
     let method = |name,
                   scopes: MethodScopes,
                   answer: fn(MethodRequest, &ConfigReloader, &Paths) -> Result<Value, ErrorShape>| {
-        let deps = (live.clone(), paths.clone());
-        Method::new(name, scopes, move |request| on_blocking_thread(request, deps.clone(), answer))
+        let (live, paths) = (live.clone(), paths.clone());
+        Method::new(name, scopes, move |request| on_blocking_thread(request, live.clone(), paths.clone(), answer))
     };
     vec![
         method("config.get", read_scopes, get),
@@ -105,14 +105,14 @@ fn look_up(mut request: MethodRequest, _: &ConfigReloader, _: &Paths) -> Result<
 fn set(mut request: MethodRequest, live: &ConfigReloader, paths: &Paths) -> Result<Value, ErrorShape> {
     let SetParams { raw, base_hash } = request.params()?;
     let value = object("config.set", &raw)?;
-    apply_change((live, paths), base_hash.as_deref(), |text| submitted_text(&raw, &value, text))
+    apply_change(live, paths, base_hash.as_deref(), |text| submitted_text(&raw, &value, text))
 }
 
 /// Same as `set`: changes are always applied immediately, without waiting for active runs.
 fn apply(mut request: MethodRequest, live: &ConfigReloader, paths: &Paths) -> Result<Value, ErrorShape> {
     let ApplyParams { raw, base_hash } = request.params()?;
     let value = object("config.apply", &raw)?;
-    apply_change((live, paths), base_hash.as_deref(), |text| submitted_text(&raw, &value, text))
+    apply_change(live, paths, base_hash.as_deref(), |text| submitted_text(&raw, &value, text))
 }
 
 fn patch(mut request: MethodRequest, live: &ConfigReloader, paths: &Paths) -> Result<Value, ErrorShape> {
@@ -124,7 +124,7 @@ fn patch(mut request: MethodRequest, live: &ConfigReloader, paths: &Paths) -> Re
         path.parse().map_err(invalid_path)
     });
     let replaced: Vec<Path> = replaced.collect::<Result<_, _>>()?;
-    apply_change((live, paths), base_hash.as_deref(), |text| patched(&patch, &replaced, text))
+    apply_change(live, paths, base_hash.as_deref(), |text| patched(&patch, &replaced, text))
 }
 
 /// Returns the text of the file with some keys changed. Paths in `replaced` are replaced as a whole instead of merged.
@@ -170,7 +170,8 @@ pub(crate) fn submitted_text(raw: &Raw, value: &Value, text: &str) -> Result<Str
 
 /// Makes a change, applies it, and reports which keys need a restart.
 pub(crate) fn apply_change(
-    (live, paths): (&ConfigReloader, &Paths),
+    live: &ConfigReloader,
+    paths: &Paths,
     base: Option<&str>,
     edit: impl Fn(&str) -> Result<String, ConfigChangeError>,
 ) -> Result<Value, ErrorShape> {

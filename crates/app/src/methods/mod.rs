@@ -26,7 +26,8 @@ pub fn all(live: &ConfigReloader, paths: &Paths, approvals: &ExecApprovals, chat
 /// Runs a method that may block on the disk. It completes even if the client disconnects.
 async fn on_blocking_thread(
     request: MethodRequest,
-    (live, paths): (ConfigReloader, Paths),
+    live: ConfigReloader,
+    paths: Paths,
     answer: fn(MethodRequest, &ConfigReloader, &Paths) -> Result<Value, ErrorShape>,
 ) -> Result<Value, ErrorShape> {
     let result = tokio::task::spawn_blocking(move || answer(request, &live, &paths)).await;

@@ -23,11 +23,12 @@ use crate::{reload::ConfigReloader, skills::SkillLibrary};
 
 /// Returns the methods for skills.
 pub(crate) fn methods(live: &ConfigReloader, paths: &Paths) -> [Method; 2] {
-    let (looking, writing) = ((live.clone(), paths.clone()), (live.clone(), paths.clone()));
-    [
-        Method::new("skills.status", Scope::Read, move |request| on_blocking_thread(request, looking.clone(), status)),
-        Method::new("skills.update", Scope::Admin, move |request| on_blocking_thread(request, writing.clone(), update)),
-    ]
+    let method =
+        |name, scope: Scope, answer: fn(MethodRequest, &ConfigReloader, &Paths) -> Result<Value, ErrorShape>| {
+            let (live, paths) = (live.clone(), paths.clone());
+            Method::new(name, scope, move |request| on_blocking_thread(request, live.clone(), paths.clone(), answer))
+        };
+    [method("skills.status", Scope::Read, status), method("skills.update", Scope::Admin, update)]
 }
 
 /// Returns the skills of an agent as they are on disk.

@@ -162,7 +162,7 @@ fn change(
         ));
     }
     // Checked by hash, so that it is the file that was inspected.
-    apply_change((live, paths), Some(&previous.hash), edit).map_err(|error| error.message)
+    apply_change(live, paths, Some(&previous.hash), edit).map_err(|error| error.message)
 }
 
 /// Returns the owner's keys that differ.

@@ -38,6 +38,13 @@ const GROUP_DRAFT_INTERVAL: Duration = Duration::from_secs(4);
 /// Maximum characters that are quoted of a message that is replied to.
 const MAX_QUOTED_CHARS: usize = 2000;
 
+/// Text of a message, with notes about its attachments.
+#[derive(Clone, Copy)]
+struct MessageText<'a> {
+    text: &'a str,
+    notes: &'a [String],
+}
+
 impl InboundPipeline {
     /// Submits a message. Returns once the hub has accepted it, or once it is certain that there will be no run. If the
     /// future is dropped before that, the message is still in the spool.
@@ -100,7 +107,8 @@ impl InboundPipeline {
         let mode = policy.typing.mode(is_direct || first.was_mentioned);
         let destination = self.reply_destination(incoming);
         let (channel, stop) = (self.channel.clone(), self.stop.clone());
-        typing::show(channel.clone(), destination.clone(), (mode, policy.typing.every), tape.clone(), stop.clone());
+        let refresh = typing::Refresh { mode, period: policy.typing.every };
+        typing::show(channel.clone(), destination.clone(), refresh, tape.clone(), stop.clone());
         let target = queue_status::StatusTarget { destination: destination.clone(), message: incoming.message.clone() };
         queue_status::show(channel.clone(), target, policy.queue_status, tape.clone(), stop.clone());
         let capabilities = channel.capabilities();
@@ -154,10 +162,10 @@ impl InboundPipeline {
         let sender = policy.sender(incoming);
         let origin = RunOrigin { principal: principal(&sender, is_owner && is_direct), ..RunOrigin::default() };
         let is_readable =
-            self.hub.agents().get(&agent).is_some_and(|profile| profile.may_read_workspace((&origin, &key)));
+            self.hub.agents().get(&agent).is_some_and(|profile| profile.may_read_workspace(&origin, &key));
         let workspace = policy.workspaces.get(&agent).map_or(Path::new("."), |path| path.as_path());
         let peer = policy.account.sender(&incoming.peer.id);
-        let folder = media::folder(workspace, (&peer, incoming.peer.kind), is_readable);
+        let folder = media::folder(workspace, &peer, incoming.peer.kind, is_readable);
         let LoadedMedia { pictures, notes } =
             media::load(&self.channel, &messages, policy.max_media_bytes, folder).await;
         let texts: Vec<&str> =
@@ -187,7 +195,7 @@ impl InboundPipeline {
             if is_owner && text.starts_with('/') && notes.is_empty() {
                 return text.to_owned();
             }
-            self.model_text(policy, incoming, (text, &notes), previous)
+            self.model_text(policy, incoming, MessageText { text, notes: &notes }, previous)
         };
         let mut inbound = intake::channel_message(&self.hub, message, model_text).map_err(|error| error.to_string())?;
         // A command that starts a run is obeyed in a group, too, but its run has no owner rights: everyone reads the
@@ -203,7 +211,7 @@ impl InboundPipeline {
         &self,
         policy: &ChannelPolicy,
         incoming: &Incoming,
-        (text, notes): (&str, &[String]),
+        MessageText { text, notes }: MessageText<'_>,
         previous: Option<u64>,
     ) -> String {
         let quoted = incoming.reply_to.as_ref().filter(|quoted| !quoted.text.trim().is_empty()).map(|quoted| {

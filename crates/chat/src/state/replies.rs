@@ -38,6 +38,13 @@ const HELP: &str = "\
 **Commands**
 ";
 
+/// The request for the choices of a picker.
+struct PickerCall {
+    kind: CallKind,
+    method: &'static str,
+    params: Value,
+}
+
 impl State {
     /// Processes a response.
     pub(super) fn response(&mut self, kind: CallKind, result: Result<Value, RpcError>, effects: &mut Vec<Effect>) {
@@ -173,16 +180,28 @@ impl State {
             LocalCommand::Sessions if !argument.is_empty() => self.open_session(argument, effects),
             LocalCommand::Sessions => {
                 let params = json!({"limit": LISTED_SESSIONS});
-                self.pick(PickerKind::Sessions, CallKind::Sessions, ("sessions.list", params), effects);
+                self.pick(
+                    PickerKind::Sessions,
+                    PickerCall { kind: CallKind::Sessions, method: "sessions.list", params },
+                    effects,
+                );
             }
             LocalCommand::Model => {
                 let agent = self.session.key.split(':').nth(1).map(str::to_owned);
                 let params = agent.map_or_else(|| json!({}), |agent| json!({"agentId": agent}));
-                self.pick(PickerKind::Models, CallKind::Models, ("models.list", params), effects);
+                self.pick(
+                    PickerKind::Models,
+                    PickerCall { kind: CallKind::Models, method: "models.list", params },
+                    effects,
+                );
             }
             LocalCommand::Agents if !argument.is_empty() => self.new_session(argument, effects),
             LocalCommand::Agents => {
-                self.pick(PickerKind::Agents, CallKind::Agents, ("agents.list", json!({})), effects);
+                self.pick(
+                    PickerKind::Agents,
+                    PickerCall { kind: CallKind::Agents, method: "agents.list", params: json!({}) },
+                    effects,
+                );
             }
             LocalCommand::Think => {
                 let choice = |(level, description): (&str, &str)| Choice {
@@ -217,16 +236,11 @@ impl State {
         }
     }
 
-    fn pick(
-        &mut self,
-        kind: PickerKind,
-        call: CallKind,
-        (method, params): (&'static str, Value),
-        effects: &mut Vec<Effect>,
-    ) {
+    fn pick(&mut self, kind: PickerKind, call: PickerCall, effects: &mut Vec<Effect>) {
         if !self.is_connected() {
             return self.hint("not connected");
         }
+        let PickerCall { kind: call, method, params } = call;
         self.picker = Some(Picker::new(kind));
         self.call(call, method, params, effects);
     }

@@ -72,10 +72,10 @@ type SessionRow = (SessionKey, Arc<Record>);
 /// Returns the newest rows, newest first. Only these are sorted: there may be thousands, and every client asks.
 fn newest(mut rows: Vec<&SessionRow>, limit: usize) -> Vec<&SessionRow> {
     if rows.len() > limit {
-        rows.select_nth_unstable_by(limit, |a, b| newest_first(a, b));
+        rows.select_nth_unstable_by(limit, |(a_key, a), (b_key, b)| newest_first(a_key, a, b_key, b));
         rows.truncate(limit);
     }
-    rows.sort_by(|a, b| newest_first(a, b));
+    rows.sort_by(|(a_key, a), (b_key, b)| newest_first(a_key, a, b_key, b));
     rows
 }
 

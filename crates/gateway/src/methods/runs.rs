@@ -137,13 +137,13 @@ pub(crate) async fn tools(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
         None => None,
     };
     let from = row.started_at.unwrap_or(row.accepted_at);
-    let calls = tool_calls(&entries.unwrap_or_default(), (from, until), max_chars);
+    let calls = tool_calls(&entries.unwrap_or_default(), from, until, max_chars);
     Ok(json!({"runId": row.run, "calls": calls}).into())
 }
 
 /// Returns the calls in the messages of this period. One run at a time writes to a session, so they are those of the
 /// run. A result is found after its call, because models may reuse ids.
-fn tool_calls(entries: &[(EntryId, Arc<Message>)], (from, until): (u64, u64), max_chars: Option<usize>) -> Vec<Value> {
+fn tool_calls(entries: &[(EntryId, Arc<Message>)], from: u64, until: u64, max_chars: Option<usize>) -> Vec<Value> {
     let mut calls: Vec<Value> = Vec::new();
     let mut remaining = MAX_RESULT_BYTES;
     for (_, message) in entries {

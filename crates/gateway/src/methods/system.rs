@@ -62,7 +62,7 @@ pub(crate) async fn effective_tools(mut call: RpcCall) -> Result<RpcResult, Erro
         })
     };
     let owner = RunOrigin { principal: OWNER.to_owned(), authority: call.client.authority(), ..RunOrigin::default() };
-    let toolbox = profile.tools_for((&owner, &key), profile.spec());
+    let toolbox = profile.tools_for(&owner, &key, profile.spec());
     let tools: Vec<_> = toolbox.specs().iter().map(tool).collect();
     let group = json!({"id": "core", "label": "Tools", "source": "core", "tools": tools});
     Ok(json!({"agentId": profile.id, "profile": "full", "groups": [group]}).into())

@@ -153,7 +153,7 @@ fn find(server: &ServerState, body: &Value) -> Result<ResolvedCall, InvokeError>
     };
     let profile = profile.in_session(&key, None);
     let origin = RunOrigin { principal: OWNER.to_owned(), ..RunOrigin::default() };
-    let tools = profile.tools_for((&origin, &key), profile.spec());
+    let tools = profile.tools_for(&origin, &key, profile.spec());
     if !profile.toolbox.specs().iter().any(|spec| spec.name == name) {
         return Err(InvokeError::not_found(&name));
     }

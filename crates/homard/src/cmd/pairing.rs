@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Subcommand;
 use homard_app::methods::channels::{approval_document, pairing_document};
-use homard_channel_runtime::approve;
+use homard_channel_runtime::{SenderApproval, approve};
 use homard_channels::pairing::PairingStore;
 use homard_runtime::Ambient;
 use homard_settings::{
@@ -82,7 +82,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         }
         Command::Revoke { channel, id } => {
             let listed = Command::List { channel: Some(channel.clone()) };
-            let listed = execute(&setup, &listed, ("channels.pairing.list", json!({"channel": channel}))).await?;
+            let listed = execute(&setup, &listed, "channels.pairing.list", json!({"channel": channel})).await?;
             let id = find_approved(&listed, id)?;
             let command = Command::Revoke { channel: channel.clone(), id: id.clone() };
             let call = ("channels.pairing.revoke", json!({"channel": channel, "id": id}));
@@ -90,12 +90,12 @@ pub(super) async fn run(args: &Args) -> Result<()> {
             return show(&command, &answer, args.json);
         }
     };
-    let answer = execute(&setup, &args.command, (method, params)).await?;
+    let answer = execute(&setup, &args.command, method, params).await?;
     show(&args.command, &answer, args.json)
 }
 
 /// Runs the command through the gateway, or on the files if none is running.
-async fn execute(setup: &CommandContext, command: &Command, (method, params): (&str, Value)) -> Result<Value> {
+async fn execute(setup: &CommandContext, command: &Command, method: &str, params: Value) -> Result<Value> {
     match call_if_running(setup, method, params).await? {
         Some(answer) => Ok(answer),
         None if setup.target.is_own => run_offline(command, setup),
@@ -136,11 +136,12 @@ fn run_offline(command: &Command, setup: &CommandContext) -> Result<Value> {
             pairing_document(&store, &names, &[], now)?
         }
         Command::Approve { channel, code, guest, notify } => {
-            let approved = approve((&store, &setup.paths), (&name(channel), code), *guest, now)
-                .map_err(|why| CliError::new("pairing", why))?;
+            let approved =
+                approve(&store, &setup.paths, SenderApproval { channel: &name(channel), code, is_guest: *guest }, now)
+                    .map_err(|why| CliError::new("pairing", why))?;
             let why = notify.then_some("no gateway is running");
             let request = code.trim().to_ascii_uppercase();
-            approval_document((&name(channel), &request), &approved, *notify, why)
+            approval_document(&name(channel), &request, &approved, *notify, why)
         }
         Command::Revoke { channel, id } => {
             json!({"ok": true, "channel": name(channel), "id": id, "revoked": store.revoke(&name(channel), id.trim())?})

@@ -183,7 +183,8 @@ impl PluginList {
 
     fn list(&self, is_verbose: bool, wants_json: bool) -> Result<()> {
         if wants_json {
-            let plugins: Vec<Value> = self.plugins.iter().map(report::document).collect();
+            let plugins: Vec<Value> =
+                self.plugins.iter().map(|(candidate, status)| report::document(candidate, status)).collect();
             let problem = |problem: &String| json!({"level": "warn", "message": problem});
             return Ok(render::print_json(&json!({
                 "workspaceDir": self.setup.workspaces.first(), "extensionsDir": self.setup.state.join("extensions"),
@@ -205,9 +206,9 @@ impl PluginList {
     fn info(&self, id: &str, wants_json: bool) -> Result<()> {
         let plugin = self.plugin(id)?;
         if wants_json {
-            return Ok(render::print_json(&report::document(plugin))?);
+            return Ok(render::print_json(&report::document(&plugin.0, &plugin.1))?);
         }
-        Ok(render::print_table(&format::describe(plugin, &self.loaded.config))?)
+        Ok(render::print_table(&format::describe(&plugin.0, &plugin.1, &self.loaded.config))?)
     }
 }
 

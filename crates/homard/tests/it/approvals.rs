@@ -10,7 +10,7 @@ use crate::{
     socket::{Socket, connect_as, next_frame, send_frame},
 };
 
-const ADMIN: (&[&str], &[&str]) = (&["operator.admin"], &[]);
+const ADMIN: &[&str] = &["operator.admin"];
 
 /// Returns the next frame that matches.
 async fn next(socket: &mut Socket, matches: impl Fn(&Value) -> bool) -> Value {
@@ -44,8 +44,8 @@ async fn an_approval_is_requested_shown_and_granted_in_both_protocols() {
     let home = Home::new();
     let gateway = home.gateway();
     for protocol in [3, 4] {
-        let mut requester = connect_as(gateway.port, &gateway.token(), protocol, ADMIN).await;
-        let mut approver = connect_as(gateway.port, &gateway.token(), 7 - protocol, ADMIN).await;
+        let mut requester = connect_as(gateway.port, &gateway.token(), protocol, ADMIN, &[]).await;
+        let mut approver = connect_as(gateway.port, &gateway.token(), 7 - protocol, ADMIN, &[]).await;
         let request = json!({"id": format!("ask-{protocol}"), "command": "rm -rf \u{202e}x", "cwd": "/w",
             "resolvedPath": "/bin/rm", "sessionKey": "agent:main:asks"});
         send(&mut requester, "exec.approval.request", request).await;
@@ -75,14 +75,14 @@ async fn an_approval_is_requested_shown_and_granted_in_both_protocols() {
 async fn pending_approvals_survive_a_restart() {
     let home = Home::new();
     let gateway = home.gateway();
-    let mut socket = connect_as(gateway.port, &gateway.token(), 4, ADMIN).await;
+    let mut socket = connect_as(gateway.port, &gateway.token(), 4, ADMIN, &[]).await;
     let request = json!({"id": "kept", "command": "ls", "twoPhase": true});
     let accepted = call(&mut socket, "exec.approval.request", request).await;
     assert_eq!(accepted["payload"]["status"], "accepted", "{accepted}");
     gateway.process.signal(Signal::KILL);
     gateway.end();
     let gateway = home.gateway();
-    let mut socket = connect_as(gateway.port, &gateway.token(), 4, ADMIN).await;
+    let mut socket = connect_as(gateway.port, &gateway.token(), 4, ADMIN, &[]).await;
     let view = call(&mut socket, "exec.approval.get", json!({"id": "kept"})).await;
     assert_eq!((&view["payload"]["commandText"], &view["ok"]), (&json!("ls"), &json!(true)), "{view}");
     send(&mut socket, "exec.approval.waitDecision", json!({"id": "kept"})).await;
@@ -94,7 +94,7 @@ async fn pending_approvals_survive_a_restart() {
 async fn only_approvers_receive_requests_and_only_admins_see_the_rules() {
     let home = Home::new();
     let gateway = home.gateway();
-    let mut reader = connect_as(gateway.port, &gateway.token(), 4, (&["operator.read", "operator.write"], &[])).await;
+    let mut reader = connect_as(gateway.port, &gateway.token(), 4, &["operator.read", "operator.write"], &[]).await;
     for (method, params) in [
         ("exec.approval.list", json!({})),
         ("exec.approval.get", json!({"id": "x"})),
@@ -108,9 +108,9 @@ async fn only_approvers_receive_requests_and_only_admins_see_the_rules() {
     }
     for protocol in [3, 4] {
         let id = format!("ask-{protocol}");
-        let scopes: (&[&str], &[&str]) = (&["operator.approvals"], &[]);
-        let mut client = connect_as(gateway.port, &gateway.token(), protocol, scopes).await;
-        let mut guard = connect_as(gateway.port, &gateway.token(), protocol, scopes).await;
+        let scopes = &["operator.approvals"];
+        let mut client = connect_as(gateway.port, &gateway.token(), protocol, scopes, &[]).await;
+        let mut guard = connect_as(gateway.port, &gateway.token(), protocol, scopes, &[]).await;
         send(&mut client, "exec.approval.request", json!({"id": id, "command": "ls"})).await;
         assert_eq!(event(&mut guard, "exec.approval.requested").await["id"], json!(id));
         let resolved = call(&mut guard, "exec.approval.resolve", json!({"id": id, "decision": "deny"})).await;
@@ -127,7 +127,7 @@ async fn rules_are_read_and_replaced_without_their_secret() {
     fs::create_dir_all(home.state()).unwrap();
     fs::write(&file, r#"{"version": 1, "socket": {"path": "/s", "token": "hush"}, "by": "another"}"#).unwrap();
     let gateway = home.gateway();
-    let mut socket = connect_as(gateway.port, &gateway.token(), 3, ADMIN).await;
+    let mut socket = connect_as(gateway.port, &gateway.token(), 3, ADMIN, &[]).await;
     let mut snapshot = call(&mut socket, "exec.approvals.get", json!({})).await["payload"].take();
     assert_eq!(snapshot["file"], json!({"version": 1, "socket": {"path": "/s"}, "by": "another"}));
     snapshot["file"]["defaults"] = json!({"security": "allowlist"});

@@ -390,7 +390,7 @@ struct EventClient {
 
 impl EventClient {
     async fn new(gateway: &RunningGateway<'_>, token: &str, protocol: u64, scopes: &[&str]) -> Self {
-        let socket = connect_as(gateway.port, token, protocol, (scopes, &["tool-events"])).await;
+        let socket = connect_as(gateway.port, token, protocol, scopes, &["tool-events"]).await;
         Self { socket, request_count: 0, events: Vec::new() }
     }
 

@@ -329,7 +329,7 @@ async fn hooks_receive_resets_requested_by_methods() {
         "{agents: {defaults: {model: 'homard/demo'}}, hooks: {internal: {entries: {log: {enabled: true}}}}}",
     );
     let gateway = home.gateway();
-    let mut socket = connect_as(gateway.port, &gateway.token(), 4, (&["operator.admin"], &[])).await;
+    let mut socket = connect_as(gateway.port, &gateway.token(), 4, &["operator.admin"], &[]).await;
     for (method, params) in [
         ("sessions.create", json!({"key": "a", "parentSessionKey": "main", "emitCommandHooks": true})),
         ("sessions.create", json!({"key": "b", "parentSessionKey": "main"})),

@@ -13,7 +13,7 @@ use crate::{
 /// Where the effect of every parameter is seen; the comment at its top says how it is read.
 const EFFECTS: &str = include_str!("../../../proto/src/method/effects.tsv");
 
-const ADMIN: (&[&str], &[&str]) = (&["operator.admin"], &[]);
+const ADMIN: &[&str] = &["operator.admin"];
 
 /// Methods that accept unknown parameters: they change nothing, and clients request views that differ from version to
 /// version. `exec.approval.request` shows them; `wake` is as open in OpenClaw.
@@ -81,7 +81,7 @@ const OPEN: [&str; 57] = [
 async fn an_unknown_parameter_is_rejected() {
     let home = Home::new();
     let gateway = home.gateway();
-    let (mut socket, hello) = hello_as(gateway.port, &gateway.token(), 4, ADMIN).await;
+    let (mut socket, hello) = hello_as(gateway.port, &gateway.token(), 4, ADMIN, &[]).await;
     let methods = hello["features"]["methods"].as_array().unwrap().clone();
     assert!(methods.len() > 100, "{methods:?}");
     let mut accepting = Vec::new();
@@ -126,7 +126,7 @@ async fn a_parameter_has_the_effect_that_the_table_names() {
     for line in EFFECTS.lines().filter(|line| !line.starts_with('#')) {
         let columns: Vec<_> = line.split('\t').collect();
         // A connection each: some methods subscribe to events or take their time.
-        let mut socket = connect_as(gateway.port, &gateway.token(), 4, ADMIN).await;
+        let mut socket = connect_as(gateway.port, &gateway.token(), 4, ADMIN, &[]).await;
         match columns.as_slice() {
             [method, _, "setup", params] => {
                 let answer = asked(&mut socket, 0, method, params).await;

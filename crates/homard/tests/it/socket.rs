@@ -24,21 +24,16 @@ pub(crate) async fn next_frame(socket: &mut Socket) -> Option<Value> {
 
 /// Connects to a gateway as its owner.
 pub(crate) async fn connect(port: u16, token: &str) -> Socket {
-    connect_as(port, token, 4, (&["operator.read", "operator.write"], &[])).await
+    connect_as(port, token, 4, &["operator.read", "operator.write"], &[]).await
 }
 
 /// Connects to a gateway with this protocol version, these scopes and capabilities.
-pub(crate) async fn connect_as(port: u16, token: &str, protocol: u64, wanted: (&[&str], &[&str])) -> Socket {
-    hello_as(port, token, protocol, wanted).await.0
+pub(crate) async fn connect_as(port: u16, token: &str, protocol: u64, scopes: &[&str], caps: &[&str]) -> Socket {
+    hello_as(port, token, protocol, scopes, caps).await.0
 }
 
 /// Same as `connect_as`; also returns the gateway's hello.
-pub(crate) async fn hello_as(
-    port: u16,
-    token: &str,
-    protocol: u64,
-    (scopes, caps): (&[&str], &[&str]),
-) -> (Socket, Value) {
+pub(crate) async fn hello_as(port: u16, token: &str, protocol: u64, scopes: &[&str], caps: &[&str]) -> (Socket, Value) {
     let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let (mut socket, _) = client_async(format!("ws://127.0.0.1:{port}"), stream).await.unwrap();
     assert_eq!(next_frame(&mut socket).await.unwrap()["event"], "connect.challenge");

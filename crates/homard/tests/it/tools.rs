@@ -439,7 +439,7 @@ async fn fifty_secrets_printed_by_tools_appear_in_no_output() {
     let token = config["gateway"]["auth"]["token"].as_str().unwrap();
     let mut frames = Vec::new();
     for protocol in [3, 4] {
-        let mut socket = connect_as(gateway.port, token, protocol, (&["operator.admin"], &["tool-events"])).await;
+        let mut socket = connect_as(gateway.port, token, protocol, &["operator.admin"], &["tool-events"]).await;
         for (number, text) in orders().iter().enumerate() {
             turn(&mut socket, &format!("run-{protocol}-{number}"), text, &mut frames).await;
         }

@@ -65,8 +65,7 @@ async fn script(fixture: &ScriptedHome, gateway: &RunningGateway<'_>) {
     {
         assert_eq!(gateway.run(args).code, Some(0));
     }
-    let admin = (&["operator.admin"][..], &[][..]);
-    let mut owner = connect_as(gateway.port, &gateway.token(), 4, admin).await;
+    let mut owner = connect_as(gateway.port, &gateway.token(), 4, &["operator.admin"], &[]).await;
     let config = ask(&mut owner, "config.get", json!({})).await["payload"]["hash"].take();
     let patch = json!({"raw": "{messages: {queue: {debounceMs: 1}}}", "baseHash": config});
     assert_eq!(ask(&mut owner, "config.patch", patch).await["ok"], true);
@@ -82,7 +81,7 @@ async fn script(fixture: &ScriptedHome, gateway: &RunningGateway<'_>) {
         assert_eq!(decided["ok"], true, "{decided}");
     }
     assert_eq!(ask(&mut owner, "exec.approvals.set", json!({"file": {"version": 1}})).await["ok"], true);
-    let mut reader = connect_as(gateway.port, &gateway.token(), 4, (&["operator.read"], &[])).await;
+    let mut reader = connect_as(gateway.port, &gateway.token(), 4, &["operator.read"], &[]).await;
     assert_eq!(ask(&mut reader, "config.patch", json!({"raw": "{}"})).await["ok"], false);
     assert_eq!(get(gateway.port, "/metrics", Some("canary-wrong-token")).0, "401");
     // A command that a crash interrupts.

@@ -144,15 +144,25 @@ pub(super) struct FilterChain {
     filters: Vec<PolicyFilter>,
 }
 
+/// The policy of a scope.
+#[derive(Clone, Copy)]
+struct ScopedPolicy<'a> {
+    scope: PolicyScope,
+    policy: &'a ToolPolicy,
+}
+
 impl FilterChain {
     pub(super) fn new(scopes: &PolicyScopes, tools: &[&str]) -> Self {
         let names = ToolNames::new(tools, &scopes.plugins);
         let mut chain = Self { names, filters: Vec::new() };
         chain.sender(scopes);
-        chain.profile((PolicyScope::Agent, &scopes.agent), (PolicyScope::Global, &scopes.global));
         chain.profile(
-            (PolicyScope::AgentByProvider, &scopes.agent_by_provider),
-            (PolicyScope::ByProvider, &scopes.by_provider),
+            ScopedPolicy { scope: PolicyScope::Agent, policy: &scopes.agent },
+            ScopedPolicy { scope: PolicyScope::Global, policy: &scopes.global },
+        );
+        chain.profile(
+            ScopedPolicy { scope: PolicyScope::AgentByProvider, policy: &scopes.agent_by_provider },
+            ScopedPolicy { scope: PolicyScope::ByProvider, policy: &scopes.by_provider },
         );
         chain.lists(PolicyScope::Global, &scopes.global);
         chain.lists(PolicyScope::ByProvider, &scopes.by_provider);
@@ -190,9 +200,13 @@ impl FilterChain {
     }
 
     /// Applies the profile of the more specific scope, else of the more general one; `alsoAllow` in the same way.
-    fn profile(&mut self, specific: (PolicyScope, &ToolPolicy), general: (PolicyScope, &ToolPolicy)) {
-        let also_allow = if specific.1.also_allow.is_empty() { &general.1.also_allow } else { &specific.1.also_allow };
-        let chosen = [specific, general].into_iter().find_map(|(scope, policy)| Some((scope, policy.profile?)));
+    fn profile(&mut self, specific: ScopedPolicy<'_>, general: ScopedPolicy<'_>) {
+        let also_allow = match specific.policy.also_allow.is_empty() {
+            true => &general.policy.also_allow,
+            false => &specific.policy.also_allow,
+        };
+        let chosen =
+            [specific, general].into_iter().find_map(|ScopedPolicy { scope, policy }| Some((scope, policy.profile?)));
         let Some((scope, profile)) = chosen else { return };
         if let Some(tools) = profile.tools() {
             let list = self.names.list(tools.iter().copied().chain(also_allow.iter().map(String::as_str)));
@@ -203,7 +217,8 @@ impl FilterChain {
     /// Applies the profile and then the lists of a scope that inherits no profile from a more general scope. It is
     /// therefore passed as both the specific and the general one.
     fn scope(&mut self, scope: PolicyScope, policy: &ToolPolicy) {
-        self.profile((scope, policy), (scope, policy));
+        let scoped = ScopedPolicy { scope, policy };
+        self.profile(scoped, scoped);
         self.lists(scope, policy);
     }
 

@@ -202,7 +202,7 @@ fn is_empty(text: &str) -> bool {
 }
 
 /// Builds the prompt.
-fn prompt(config: &HeartbeatConfig, file: Option<&str>, now: (u64, &TimeZone)) -> String {
+fn prompt(config: &HeartbeatConfig, file: Option<&str>, now: u64, zone: &TimeZone) -> String {
     let default_prompt = format!(
         "This is a heartbeat from a timer, not a message from a person. Look at recent events and at the text below, \
          and do what is asked for now. \
@@ -217,7 +217,7 @@ fn prompt(config: &HeartbeatConfig, file: Option<&str>, now: (u64, &TimeZone)) -
             text.push_str("\n…(truncated; read the file for the rest)");
         }
     }
-    format!("{text}\n\n{}", clock_line(now.0, now.1))
+    format!("{text}\n\n{}", clock_line(now, zone))
 }
 
 #[cfg(test)]
@@ -276,11 +276,11 @@ mod tests {
         let config = HeartbeatConfig { prompt: Some("Look.".to_owned()), ..HeartbeatConfig::of(AgentId::main()) };
         let now = (MIDNIGHT, &TimeZone::UTC);
         assert_eq!(
-            prompt(&config, Some("- water\n"), now),
+            prompt(&config, Some("- water\n"), now.0, now.1),
             "Look.\n\nHEARTBEAT.md:\n- water\n\nCurrent time: Sunday, 2026-11-15 00:00 +00:00 (UTC)"
         );
-        let long = prompt(&config, Some(&"ä".repeat(MAX_FILE_CHARS)), now);
+        let long = prompt(&config, Some(&"ä".repeat(MAX_FILE_CHARS)), now.0, now.1);
         assert!(long.len() < MAX_FILE_CHARS + 200 && long.contains("…(truncated; read the file for the rest)"));
-        assert!(prompt(&HeartbeatConfig::of(AgentId::main()), None, now).contains(TOKEN));
+        assert!(prompt(&HeartbeatConfig::of(AgentId::main()), None, now.0, now.1).contains(TOKEN));
     }
 }

@@ -199,7 +199,7 @@ impl HeartbeatTask {
             }
             (None, _) => {
                 self.woken.remove(agent);
-                let text = prompt(config, file.as_deref(), (now, &self.zone));
+                let text = prompt(config, file.as_deref(), now, &self.zone);
                 let text = self.hub.agents().of(Some(agent)).secrets.mask(&text).into_owned();
                 let authority = record.as_deref().map(notes::authority).unwrap_or_default();
                 let (chat, delivery) = match plan_delivery(&self.hub, &key, config).await {

@@ -85,7 +85,8 @@ pub(crate) async fn send(mut request: MethodRequest, context: ChannelMethods) ->
         is_silent: silent,
         ..Outgoing::default()
     };
-    send_once(context, ("send", &idempotency_key, known), (channel, account_id), outgoing).await
+    let request = SendRequest { method: "send", id: &idempotency_key, params: known, channel, account: account_id };
+    send_once(context, request, outgoing).await
 }
 
 pub(crate) async fn poll(mut request: MethodRequest, context: ChannelMethods) -> Result<Value, ErrorShape> {
@@ -99,23 +100,30 @@ pub(crate) async fn poll(mut request: MethodRequest, context: ChannelMethods) ->
         poll: Some(poll),
         ..Outgoing::default()
     };
-    send_once(context, ("poll", &idempotency_key, known), (channel, account_id), outgoing).await
+    let request = SendRequest { method: "poll", id: &idempotency_key, params: known, channel, account: account_id };
+    send_once(context, request, outgoing).await
+}
+
+/// A request to send a message, as the client made it.
+struct SendRequest<'a> {
+    method: &'a str,
+    /// Idempotency key.
+    id: &'a str,
+    params: Value,
+    channel: Option<String>,
+    account: Option<String>,
 }
 
 /// Sends the message unless the same request was made before. Completes even if the client disconnects.
-async fn send_once(
-    context: ChannelMethods,
-    (method, id, params): (&str, &str, Value),
-    (channel, account): (Option<String>, Option<String>),
-    outgoing: Outgoing,
-) -> Result<Value, ErrorShape> {
+async fn send_once(context: ChannelMethods, request: SendRequest<'_>, outgoing: Outgoing) -> Result<Value, ErrorShape> {
+    let SendRequest { method, id, params, channel, account } = request;
     let key = format!("{method}:{id}");
     let outcome = context.results.outcome(&key, &params)?;
     let run = id.to_owned();
     let task = task::spawn("send", async move {
         let result = outcome.get_or_init(|| async {
             let chat = outgoing.destination.to.clone();
-            let result = context.channels.send_now((channel.as_deref(), account.as_deref()), outgoing).await;
+            let result = context.channels.send_now(channel.as_deref(), account.as_deref(), outgoing).await;
             let (channel, receipt) = result.map_err(|error| {
                 if !matches!(error, SendError::Unknown(_)) {
                     context.results.forget(&key);

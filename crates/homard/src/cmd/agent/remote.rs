@@ -122,7 +122,7 @@ pub(super) async fn run(mut client: GatewayClient, turn: &mut Turn, link: Gatewa
             Err(FollowError::Lost(why)) => {
                 // A stopping gateway still accepts connections, but nothing else.
                 retry_state = retry_state.filter(|_| !request.has_frames);
-                client = reconnect(turn, (&request, &why), link, &mut retry_state).await?;
+                client = reconnect(turn, &request, &why, link, &mut retry_state).await?;
             }
         }
     };
@@ -179,7 +179,8 @@ async fn follow(
 /// Reconnects until the gateway is back or the patience ends.
 async fn reconnect(
     turn: &mut Turn,
-    (request, why): (&TurnRequest, &str),
+    request: &TurnRequest,
+    why: &str,
     link: GatewayLink<'_>,
     retry_state: &mut Option<ReconnectState>,
 ) -> Result<GatewayClient> {

@@ -9,7 +9,7 @@ use super::{HookList, edit_config, format};
 use crate::render;
 
 /// Enables or disables one hook. Missing requirements do not prevent enabling it; they are reported.
-pub(super) fn run(list: &HookList, paths: &Paths, (name, enable): (&str, bool), wants_json: bool) -> Result<()> {
+pub(super) fn run(list: &HookList, paths: &Paths, name: &str, enable: bool, wants_json: bool) -> Result<()> {
     let (hook, decision) = list.hook(name)?;
     let internal = Path::root().key("hooks").key("internal");
     let enabled = |key: &str| internal.key("entries").key(key).key("enabled");

@@ -130,7 +130,9 @@ async fn examine(list: &PluginList) -> PluginChecks {
         list.plugins.iter().filter(|(_, status)| status.verdict.is_enabled).collect();
     let needs_node = enabled.iter().any(|(candidate, _)| candidate.manifest.run.is_none());
     let node = if needs_node { Some(node(&list.setup).await) } else { None };
-    let checks = stream::iter(&enabled).map(|plugin| check_plugin(list, plugin, node.as_ref())).buffered(CONCURRENCY);
+    let checks = stream::iter(&enabled)
+        .map(|(candidate, status)| check_plugin(list, candidate, status, node.as_ref()))
+        .buffered(CONCURRENCY);
     let mut checks: Vec<PluginCheck> = checks.collect().await;
     findings::duplicates(&mut checks);
     let other_findings = findings::missing(list).into_iter().chain(findings::invalid_files(list)).collect();
@@ -178,10 +180,10 @@ pub(super) async fn run(list: &PluginList, wants_json: bool) -> Result<()> {
 /// Examines one plugin, and starts it if there is no severe finding.
 async fn check_plugin(
     list: &PluginList,
-    plugin: &(DiscoveredPlugin, PluginStatus),
+    candidate: &DiscoveredPlugin,
+    status: &PluginStatus,
     node: Option<&Result<String, String>>,
 ) -> PluginCheck {
-    let (candidate, status) = plugin;
     let mut findings = findings::findings(list, candidate);
     if let Some(Err(why)) = node.filter(|_| candidate.manifest.run.is_none()) {
         let (message, remedy) = why.rsplit_once("; ").unwrap_or((why, "install Node 22 or newer"));

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use homard_config::{edit, path::Path};
-use homard_plugins::{DiscoveredPlugin, PluginStatus, Settings, config_problems, decide};
+use homard_plugins::{DiscoveredPlugin, Settings, config_problems, decide};
 use homard_settings::{change::ConfigChange, paths::Paths};
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ pub(super) fn enable(list: &PluginList, paths: &Paths, id: &str, wants_json: boo
     let decision = decide(manifest, *origin, &settings);
     if !decision.is_enabled {
         let why = decision.why.replacen("is off", "would stay off", 1);
-        let help = remedy(plugin, &settings).map(|help| format!("; {help}")).unwrap_or_default();
+        let help = remedy(&plugin.1.id, &settings).map(|help| format!("; {help}")).unwrap_or_default();
         return Err(CliError::new("off", render::strip_controls(&format!("{id} {why}{help}"))).into());
     }
     let allow = Path::root().key("plugins").key("allow");
@@ -44,7 +44,7 @@ pub(super) fn enable(list: &PluginList, paths: &Paths, id: &str, wants_json: boo
     );
     let config_problem =
         (!problems.is_empty()).then(|| format!("{}.config is invalid: {}", entry(id), problems.join("; ")));
-    report(&change, paths, (id, true), config_problem.as_deref(), wants_json)?;
+    report(&change, paths, PluginState { id, enabled: true, missing: config_problem.as_deref() }, wants_json)?;
     if let Some(config_problem) = config_problem.filter(|_| !wants_json) {
         let help = format!("homard config set {} VALUE", shell_quote(&format!("{}.NAME", entry(id).key("config"))));
         render::remark(&render::strip_controls(&format!(
@@ -61,13 +61,12 @@ pub(super) fn disable(list: &PluginList, paths: &Paths, id: &str, wants_json: bo
         false => &list.plugin(id)?.1.id,
     };
     let change = edit_config(paths, |text| edit::set(text, &entry(id).key("enabled"), &json!(false)))?;
-    report(&change, paths, (id, false), None, wants_json)
+    report(&change, paths, PluginState { id, enabled: false, missing: None }, wants_json)
 }
 
 /// Returns the command that removes the obstacle to enabling a plugin: plugins are disabled, it is on the deny list, or
 /// another plugin has the memory slot. `None` for other obstacles, whose error message contains the remedy.
-fn remedy((_, status): &(DiscoveredPlugin, PluginStatus), settings: &Settings) -> Option<String> {
-    let id = &status.id;
+fn remedy(id: &str, settings: &Settings) -> Option<String> {
     if settings.enabled == Some(false) {
         return Some("to enable plugins: homard config set plugins.enabled true".to_owned());
     }
@@ -80,13 +79,17 @@ fn remedy((_, status): &(DiscoveredPlugin, PluginStatus), settings: &Settings) -
         .then(|| format!("to select this plugin: homard config set plugins.slots.memory {}", shell_quote(id)))
 }
 
-fn report(
-    change: &ConfigChange,
-    paths: &Paths,
-    (id, enabled): (&str, bool),
-    missing: Option<&str>,
-    wants_json: bool,
-) -> Result<()> {
+/// What a change of the config made of a plugin.
+#[derive(Clone, Copy)]
+struct PluginState<'a> {
+    id: &'a str,
+    enabled: bool,
+    /// What is missing in its config.
+    missing: Option<&'a str>,
+}
+
+fn report(change: &ConfigChange, paths: &Paths, state: PluginState<'_>, wants_json: bool) -> Result<()> {
+    let PluginState { id, enabled, missing } = state;
     if wants_json {
         return Ok(render::print_json(&json!({
             "ok": true, "id": id, "enabled": enabled, "changed": change.changed,

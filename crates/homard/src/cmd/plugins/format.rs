@@ -49,7 +49,7 @@ fn state_reason(status: &PluginStatus) -> String {
 }
 
 /// Describes one plugin in full.
-pub(super) fn describe((candidate, status): &(DiscoveredPlugin, PluginStatus), config: &Config) -> Table {
+pub(super) fn describe(candidate: &DiscoveredPlugin, status: &PluginStatus, config: &Config) -> Table {
     let manifest = &candidate.manifest;
     let mut rows = vec![("plugin", status.id.clone())];
     rows.extend((status.title != status.id).then(|| ("name", status.title.clone())));

@@ -4,7 +4,7 @@ use homard_plugins::{DiscoveredPlugin, Manifest, PluginOrigin, PluginStatus, Rig
 use serde_json::{Map, Value, json};
 
 /// Returns a plugin as JSON.
-pub(super) fn document((candidate, status): &(DiscoveredPlugin, PluginStatus)) -> Value {
+pub(super) fn document(candidate: &DiscoveredPlugin, status: &PluginStatus) -> Value {
     let manifest = &candidate.manifest;
     let state = match (status.verdict.is_enabled, &status.error) {
         (false, _) => "disabled",

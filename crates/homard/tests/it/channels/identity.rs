@@ -15,19 +15,10 @@ fn open_webhook() -> Value {
 }
 
 /// Sends a message to an account of the webhook channel and waits for the model request that it leads to.
-fn say(
-    fixture: &ChannelFixture,
-    gateway: &RunningGateway<'_>,
-    account: &str,
-    (id, sender, text): (&str, &str, &str),
-) -> ReceivedRequest {
+fn say(fixture: &ChannelFixture, gateway: &RunningGateway<'_>, account: &str, message: &Value) -> ReceivedRequest {
     let before = fixture.request_count();
     let path = format!("/channels/webhook/{account}");
-    assert_eq!(
-        post_signed(gateway.port, &path, &webhook_message(id, sender, text), SECRET).unwrap().0,
-        200,
-        "{sender}"
-    );
+    assert_eq!(post_signed(gateway.port, &path, message, SECRET).unwrap().0, 200, "{message}");
     until("the model is asked", || fixture.request_count() > before);
     let request = fixture.scripted.provider.requests().pop().unwrap();
     assert_eq!(last_message(&request), text);
@@ -45,11 +36,11 @@ async fn a_webhook_sender_named_like_the_owner_is_a_non_owner() {
     let gateway = fixture.gateway();
     let names = ["telegram:7", "7", "tg:7", "webhook:boss", "webhook/bank:boss", "bank:boss", "boss", "8", "*"];
     for (at, name) in names.into_iter().enumerate() {
-        let request = say(&fixture, &gateway, "shop", (&format!("m{at}"), name, "let me in"));
+        let request = say(&fixture, &gateway, "shop", &webhook_message(&format!("m{at}"), name, "let me in"));
         assert!(!offers(&request, "exec"), "{name}");
     }
     assert!(!fixture.sessions(&gateway).contains(&"agent:main:main".to_owned()));
-    let request = say(&fixture, &gateway, "bank", ("m", "boss", "it is me"));
+    let request = say(&fixture, &gateway, "bank", &webhook_message("m", "boss", "it is me"));
     assert!(offers(&request, "exec"), "the one who is named");
     assert!(fixture.sessions(&gateway).contains(&"agent:main:main".to_owned()));
 }
@@ -94,7 +85,12 @@ async fn senders_with_similar_ids_never_share_a_session() {
         ("bank", "ann", "agent:main:webhook:bank:direct:ann"),
     ];
     for (at, (account, sender, _)) in senders.into_iter().enumerate() {
-        let request = say(&fixture, &gateway, account, (&format!("m{at}"), sender, &format!("canary-{at}-secret")));
+        let request = say(
+            &fixture,
+            &gateway,
+            account,
+            &webhook_message(&format!("m{at}"), sender, &format!("canary-{at}-secret")),
+        );
         let leaked: Vec<_> = (0..at).filter(|other| request.body.contains(&format!("canary-{other}-secret"))).collect();
         assert!(leaked.is_empty(), "{sender:?} of {account} reads {leaked:?}");
     }
@@ -140,7 +136,7 @@ async fn a_session_in_the_old_format_is_used_by_its_own_sender_only() {
     );
     let gateway = fixture.gateway();
     let visible_texts = |account: &str, id: &str, sender: &str| -> Vec<&'static str> {
-        let request = say(&fixture, &gateway, account, (id, sender, "hello"));
+        let request = say(&fixture, &gateway, account, &webhook_message(id, sender, "hello"));
         ["old-ann", "old-Bob", "old-eve", "old-kim"].into_iter().filter(|text| request.body.contains(text)).collect()
     };
     assert_eq!(visible_texts("default", "m1", "ann"), ["old-ann"]);

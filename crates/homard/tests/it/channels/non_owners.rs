@@ -54,7 +54,7 @@ async fn non_owner_fixture(config: Value) -> ChannelFixture {
     fixture
 }
 
-fn writes(fixture: &ChannelFixture, (from, chat): (i64, i64), text: &str) {
+fn writes(fixture: &ChannelFixture, from: i64, chat: i64, text: &str) {
     let kind = if chat < 0 { "supergroup" } else { "private" };
     fixture.telegram.add_update(json!({"message": {
         "message_id": 0, "date": 1_794_758_460, "text": text, "chat": {"id": chat, "type": kind, "title": "Family"},
@@ -63,9 +63,9 @@ fn writes(fixture: &ChannelFixture, (from, chat): (i64, i64), text: &str) {
 }
 
 /// Writes a message and waits for one more reply.
-async fn asks(fixture: &ChannelFixture, at: (i64, i64), text: &str) {
+async fn asks(fixture: &ChannelFixture, from: i64, chat: i64, text: &str) {
     let before = fixture.telegram.visible_messages().len();
-    writes(fixture, at, text);
+    writes(fixture, from, chat, text);
     within_timeout("an answer", fixture.telegram.until(|telegram| telegram.visible_messages().len() > before)).await;
 }
 
@@ -86,14 +86,14 @@ fn prompt(fixture: &ChannelFixture) -> String {
 async fn non_owners_and_groups_see_nothing_private_and_the_owner_sees_all() {
     let fixture = non_owner_fixture(json!({})).await;
     let _gateway = fixture.gateway();
-    asks(&fixture, (7, 7), "hello").await;
+    asks(&fixture, 7, 7, "hello").await;
     let of_owner = prompt(&fixture);
     for canary in ["CANARY-MEMORY", "CANARY-USER", "CANARY-TOOLS", "PUBLIC-SOUL"] {
         assert!(of_owner.contains(canary), "{canary}");
     }
     assert!(fixture.scripted.offered().contains(&"read".to_owned()));
     for at in [(8, 8), (8, GROUP), (7, GROUP)] {
-        asks(&fixture, at, "hello").await;
+        asks(&fixture, at.0, at.1, "hello").await;
         let body = prompt(&fixture);
         assert!(!body.contains("CANARY-"), "{at:?}: {body}");
         assert!(body.contains("PUBLIC-AGENTS") && body.contains("PUBLIC-SOUL"), "{at:?}: how to behave is not private");
@@ -104,14 +104,14 @@ async fn non_owners_and_groups_see_nothing_private_and_the_owner_sees_all() {
             assert!(!offered.contains(&tool.to_owned()), "{at:?} has {tool}");
         }
         for (tool, arguments) in attempts() {
-            asks(&fixture, at, &format!("CALL {tool} {arguments}")).await;
+            asks(&fixture, at.0, at.1, &format!("CALL {tool} {arguments}")).await;
             assert!(!prompt(&fixture).contains("CANARY-"), "{at:?} {tool} {arguments}");
         }
     }
     // A command that starts a run is obeyed in a group, but its run has no owner rights: everyone there reads its
     // reply.
     for command in ["/new hello", "/reset", "/new"] {
-        asks(&fixture, (7, GROUP), command).await;
+        asks(&fixture, 7, GROUP, command).await;
         let offered = fixture.scripted.offered();
         assert!(
             !offered.iter().any(|tool| ["exec", "read", "write"].contains(&tool.as_str())),
@@ -136,7 +136,7 @@ async fn workspace_files_are_attached_to_replies_to_the_owner_only() {
         ((8, GROUP), "./taxes.txt", 1),
         ((7, GROUP), "./taxes.txt", 1),
     ] {
-        asks(&fixture, at, &format!("SAY look|MEDIA:{path}")).await;
+        asks(&fixture, at.0, at.1, &format!("SAY look|MEDIA:{path}")).await;
         assert_eq!(files(), count, "{at:?} {path}");
         if at != (7, 7) {
             let (_, text) = fixture.answers().pop().unwrap();
@@ -181,22 +181,22 @@ async fn a_non_owner_can_be_bound_to_an_agent_with_its_own_workspace() {
     fs::write(agent_workspace.join("MEMORY.md"), "Ann likes tea. OWN-MEMORY\n").unwrap();
     fs::write(agent_workspace.join("list.txt"), "milk OWN-LIST\n").unwrap();
     let _gateway = fixture.gateway();
-    asks(&fixture, (8, 8), "hello").await;
+    asks(&fixture, 8, 8, "hello").await;
     assert!(prompt(&fixture).contains("OWN-MEMORY"));
     let offered = fixture.scripted.offered();
     for (tool, has) in [("read", true), ("write", true), ("memory_get", true), ("exec", false), ("cron", false)] {
         assert_eq!(offered.contains(&tool.to_owned()), has, "{tool}");
     }
-    asks(&fixture, (8, 8), r#"CALL read {"path": "list.txt"}"#).await;
+    asks(&fixture, 8, 8, r#"CALL read {"path": "list.txt"}"#).await;
     assert!(prompt(&fixture).contains("OWN-LIST"));
     for path in ["./../workspace/taxes.txt", "../workspace/MEMORY.md"] {
-        asks(&fixture, (8, 8), &format!("CALL read {}", json!({"path": path}))).await;
-        asks(&fixture, (8, 8), &format!("SAY look|MEDIA:{path}")).await;
+        asks(&fixture, 8, 8, &format!("CALL read {}", json!({"path": path}))).await;
+        asks(&fixture, 8, 8, &format!("SAY look|MEDIA:{path}")).await;
     }
     assert!(fixture.telegram.calls().into_iter().all(|call| call.file.is_none()));
-    asks(&fixture, (8, 8), "SAY look|MEDIA:./list.txt").await;
+    asks(&fixture, 8, 8, "SAY look|MEDIA:./list.txt").await;
     let sent: Vec<_> = fixture.telegram.calls().into_iter().filter_map(|call| call.file).collect();
     assert_eq!(sent.len(), 1);
-    asks(&fixture, (8, GROUP), "CALL read {\"path\": \"taxes.txt\"}").await;
+    asks(&fixture, 8, GROUP, "CALL read {\"path\": \"taxes.txt\"}").await;
     assert!(fixture.scripted.provider.requests().iter().all(|request| !request.body.contains("CANARY-")));
 }

@@ -252,7 +252,7 @@ async fn messages_can_be_sent_by_the_message_tool_and_the_command_line() {
 async fn parameters_of_methods_reach_the_platform() {
     let fixture = ChannelFixture::telegram(json!({"allowFrom": [7]})).await;
     let gateway = fixture.gateway();
-    let mut socket = connect_as(gateway.port, &gateway.token(), 4, (&["operator.admin"], &[])).await;
+    let mut socket = connect_as(gateway.port, &gateway.token(), 4, &["operator.admin"], &[]).await;
     let agent = json!({"sessionKey": "a", "deliver": true, "channel": "telegram"});
     let chat = json!({"sessionKey": "b", "originatingChannel": "telegram", "originatingTo": "7"});
     for (number, (method, base, extra, seen)) in [

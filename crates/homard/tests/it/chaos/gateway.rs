@@ -48,7 +48,7 @@ impl GatewayUnderTest {
         let mut gateway = Self::begin(home, &[]).await;
         let token = fs::read_to_string(home.state().join("gateway-token")).unwrap();
         let scopes = ["operator.admin", "operator.read", "operator.write"];
-        gateway.socket = connect_as(gateway.port, token.trim(), 4, (&scopes, caps)).await;
+        gateway.socket = connect_as(gateway.port, token.trim(), 4, &scopes, caps).await;
         gateway
     }
 

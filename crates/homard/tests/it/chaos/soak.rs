@@ -323,5 +323,5 @@ async fn timelines_of_a_soak_are_complete_and_match_the_events() {
     assert_eq!(gateway.end(Signal::TERM), Some(0));
     report.same_without_gateway(&home);
     println!("{report}; {killed} kills, {} steers, {} wishes to stop", soak.steered, soak.stopped);
-    report.judge(&soak, (runs, kills));
+    report.judge(&soak, runs, kills);
 }

@@ -69,7 +69,7 @@ async fn visit(probe: &Probe) {
 
 /// Checks that the model can call the plugin's tool, and that a subscriber sees it run.
 async fn tool(probe: &Probe, gateway: &RunningGateway<'_>) {
-    let mut socket = connect_as(gateway.port, &gateway.token(), 4, (&["operator.admin"], &["tool-events"])).await;
+    let mut socket = connect_as(gateway.port, &gateway.token(), 4, &["operator.admin"], &["tool-events"]).await;
     let message = "CALL probe_tool {\"x\": \"y\"}";
     let params = json!({"message": message, "idempotencyKey": "watched", "sessionKey": "agent:main:main"});
     send_frame(&mut socket, &json!({"type": "req", "id": "run", "method": "agent", "params": params})).await;
@@ -83,7 +83,7 @@ async fn tool(probe: &Probe, gateway: &RunningGateway<'_>) {
     assert_eq!((&tool_events[0]["args"], &tool_events[1]["isError"]), (&json!({"x": "y"}), &json!(false)));
     assert_eq!(probe.of("tool-exec")[0]["params"], json!({"x": "y"}));
     // The effect of a plugin's method is unknown, so it needs the admin scope.
-    let mut socket = connect_as(gateway.port, &gateway.token(), 4, (&["operator.read"], &[])).await;
+    let mut socket = connect_as(gateway.port, &gateway.token(), 4, &["operator.read"], &[]).await;
     send_frame(&mut socket, &json!({"type": "req", "id": "run", "method": "probe.ping", "params": {}})).await;
     let (_, refused) = to_the_end(&mut socket).await;
     assert_eq!(refused["ok"], false, "{refused}");

@@ -38,7 +38,7 @@ impl Report {
             problems.extend(check_downtimes(soak, timeline));
             problems.extend(check_end(soak, run, timeline));
             problems.extend(check_events(soak, run, timeline));
-            problems.extend(check_requests(soak, model, (run, timeline), &report.timelines));
+            problems.extend(check_requests(soak, model, run, timeline, &report.timelines));
             problems.extend(check_usage(timeline));
             if index.is_multiple_of(SAMPLE) {
                 let printed = run_command({
@@ -66,7 +66,7 @@ impl Report {
         }
     }
 
-    pub(super) fn judge(&self, soak: &SoakClients, (runs, kills): (usize, usize)) {
+    pub(super) fn judge(&self, soak: &SoakClients, runs: usize, kills: usize) {
         assert!(self.problems.is_empty(), "{} things are wrong:\n{}", self.problems.len(), self.problems.join("\n"));
         let count = |name: &str| self.counts.get(name).copied().unwrap_or_default();
         assert!(self.timelines.len() >= runs && soak.downtimes.len() == kills, "{self}");
@@ -279,7 +279,8 @@ fn check_events(soak: &SoakClients, run: &str, timeline: &Value) -> Vec<String> 
 fn check_requests(
     soak: &SoakClients,
     model: &SoakModel,
-    (run, timeline): (&str, &Value),
+    run: &str,
+    timeline: &Value,
     timelines: &BTreeMap<String, Value>,
 ) -> Option<String> {
     let is_absorbed = |timeline: &Value| !timeline["run"]["host"].is_null();

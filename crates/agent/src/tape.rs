@@ -267,6 +267,13 @@ impl Tape {
     }
 
     /// Emits an event whose record is on disk already: an earlier process or the commit of another run stored it.
+    ///
+    /// For entries that a resumed run reads from its transcript, the end of an absorbed message (in the commit of its
+    /// host run), and a compaction that is found after a restart. No type proves that the record is on disk: transcript
+    /// entries and the rows of runs are plain data, which this process also builds before it stores them, so a token
+    /// made from them would prove nothing. Only the store could issue one, with every value it reads, and it would have
+    /// to survive the history in memory, which mixes read and new entries. Everything else uses
+    /// [`Commit::fact`].
     pub(crate) fn emit_stored(self: &Arc<Self>, at: u64, event: StoredEvent) {
         self.append(at, event.into());
     }

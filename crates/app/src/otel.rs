@@ -3,7 +3,7 @@
 //! The spans are derived from the run's tape, so the run itself is not affected. They are sent as OTLP over HTTP, in
 //! JSON, to the collector that `OTEL_EXPORTER_OTLP_ENDPOINT` names. Failures are logged and the spans dropped.
 
-use std::{ffi::OsString, ops::Range, sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use homard_agent::{Cursor, RequestEvent, RunEvent, StoredEvent, Tape, TapeEvent, ToolEvent};
 use homard_gateway::RunEndCallback;
@@ -25,9 +25,9 @@ const COLLECTOR_TIMEOUT: Duration = Duration::from_secs(10);
 /// Returns the callback for finished runs; `None` if no collector is configured.
 pub fn start() -> Result<Option<RunEndCallback>, Error> {
     let Some(endpoint) = paths::env("OTEL_EXPORTER_OTLP_ENDPOINT") else { return Ok(None) };
-    let endpoint = endpoint
-        .into_string()
-        .map_err(|_: OsString| Error::Config("OTEL_EXPORTER_OTLP_ENDPOINT is not valid UTF-8".to_owned()))?;
+    let Ok(endpoint) = endpoint.into_string() else {
+        return Err(Error::Config("OTEL_EXPORTER_OTLP_ENDPOINT is not valid UTF-8".to_owned()));
+    };
     let url = format!("{}/v1/traces", endpoint.trim_end_matches('/'));
     let client = reqwest::Client::builder().timeout(COLLECTOR_TIMEOUT).build();
     let client = client.map_err(|error| Error::Config(format!("cannot create the HTTP client: {error}")))?;

@@ -75,14 +75,14 @@ fn parse_path(path: &str) -> Option<(&str, &str)> {
 
 impl Channels {
     /// Processes a platform's request. It is answered with 200 only after the events are on disk.
-    async fn handle_request(&self, channel: &str, account: &str, request: &PluginHttpRequest) -> PluginHttpResponse {
+    async fn handle_request(&self, channel: &str, name: &str, request: &PluginHttpRequest) -> PluginHttpResponse {
         let header = |name: &str| {
             request.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
         };
         if request.method != "POST" {
             return answer(405, &json!({"error": "method not allowed; use POST"}));
         }
-        let Some(account) = self.account(channel, account) else {
+        let Some(account) = self.account(channel, name) else {
             return answer(404, &json!({"error": "unknown channel"}));
         };
         let batch: Result<Batch, (u16, String)> = match &account.built {
@@ -109,7 +109,7 @@ impl Channels {
                 },
             },
         };
-        tracing::debug!(channel = address.0, account = address.1, status, why, "inbound request rejected");
+        tracing::debug!(channel, account = name, status, why, "inbound request rejected");
         answer(status, &json!({"error": why}))
     }
 }

@@ -91,7 +91,8 @@ impl StreamedMarkdown {
         self.stable_until += rest.first().map_or(0, |block| block.start);
         self.last.clear();
         for block in rest {
-            if !(self.stable.is_empty() && self.last.is_empty()) && !block.lines.is_empty() {
+            let is_first = self.stable.is_empty() && self.last.is_empty();
+            if !is_first && !block.lines.is_empty() {
                 self.last.push(Line::default());
             }
             self.last.extend(block.lines);

@@ -106,7 +106,6 @@ fn secrets() {
     };
     let mut text: String = (0..TEXT / 40).map(line).collect();
     text.truncate(TEXT);
-    let Searches { tool, arguments, program, words } = searches;
     let mut times = [Vec::new(), Vec::new()];
     for round in 0..=REDACTIONS {
         for turn in 0..2 {

@@ -324,8 +324,8 @@ fn scattered(files: &[SourceFile]) -> Vec<(String, &str)> {
             impl_files.entry((package.join("/"), &rest[..end])).or_default().insert(number);
         }
     }
-    let limit = |name| MOST_IMPL_FILES * definitions.get(name).copied().unwrap_or(1);
-    impl_files.into_iter().filter(|(name, files)| files.len() > limit(name)).map(|(name, _)| name).collect()
+    impl_files.retain(|name, files| files.len() > MOST_IMPL_FILES * definitions.get(name).copied().unwrap_or(1));
+    impl_files.into_keys().collect()
 }
 
 #[cfg(test)]

@@ -115,7 +115,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         }
         Some(Command::Enable { name }) => enable::run(&list(), &paths, name, true, args.json),
         Some(Command::Disable { name }) => enable::run(&list(), &paths, name, false, args.json),
-        Some(Command::New(new)) => scaffold::create(new, ("hooks", &new_files(new.name())), args.json),
+        Some(Command::New(new)) => scaffold::create(new, "hooks", &new_files(new.name()), args.json),
         Some(Command::Install { path, link: true, .. }) => install::link(&paths, path, args.json),
         Some(Command::Install { path, force, .. }) => install::copy(&paths, path, *force, args.json),
     }

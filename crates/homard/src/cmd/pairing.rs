@@ -85,8 +85,8 @@ pub(super) async fn run(args: &Args) -> Result<()> {
             let listed = execute(&setup, &listed, "channels.pairing.list", json!({"channel": channel})).await?;
             let id = find_approved(&listed, id)?;
             let command = Command::Revoke { channel: channel.clone(), id: id.clone() };
-            let call = ("channels.pairing.revoke", json!({"channel": channel, "id": id}));
-            let answer = execute(&setup, &command, call).await?;
+            let params = json!({"channel": channel, "id": id});
+            let answer = execute(&setup, &command, "channels.pairing.revoke", params).await?;
             return show(&command, &answer, args.json);
         }
     };

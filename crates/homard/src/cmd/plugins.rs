@@ -115,7 +115,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         Some(Command::Info { id }) => list().info(id, args.json),
         Some(Command::Enable { id }) => enable::enable(&list(), &paths, id, args.json),
         Some(Command::Disable { id }) => enable::disable(&list(), &paths, id, args.json),
-        Some(Command::New(new)) => scaffold::create(new, ("plugins", &new_files(new.name())), args.json),
+        Some(Command::New(new)) => scaffold::create(new, "plugins", &new_files(new.name()), args.json),
         Some(Command::Install { path, link: true, .. }) => install::link(&paths, path, args.json),
         Some(Command::Install { path, force, .. }) => install::copy(&paths, path, *force, args.json),
         Some(Command::Doctor) => doctor::run(&list(), args.json).await,

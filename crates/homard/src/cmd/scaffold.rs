@@ -47,7 +47,7 @@ pub(super) fn write_new(path: &Path, text: &str, mode: u32) -> Result<()> {
 }
 
 /// Creates the directory with its files and says what to do next: `noun install DIRECTORY`.
-pub(super) fn create(args: &New, (noun, files): (&str, &[NewFile]), is_json: bool) -> Result<()> {
+pub(super) fn create(args: &New, noun: &str, files: &[NewFile], is_json: bool) -> Result<()> {
     let name = &args.name;
     let is_valid = !name.is_empty()
         && name.len() <= MAX_NAME

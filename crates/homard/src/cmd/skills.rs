@@ -91,7 +91,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let chosen = crate::cmd::config_of(&paths)?;
     match &args.command {
         Some(Command::Install { path, force }) => return install::install(&paths, path, *force, args.json),
-        Some(Command::New(new)) => return scaffold::create(new, ("skills", &new_files(new.name())), args.json),
+        Some(Command::New(new)) => return scaffold::create(new, "skills", &new_files(new.name()), args.json),
         Some(_) | None => {}
     }
     let list = SkillList::find(&chosen.loaded, &paths, args.agent.as_deref())?;

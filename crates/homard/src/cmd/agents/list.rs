@@ -18,7 +18,8 @@ pub(super) fn run(loaded: &LoadedConfig<Config>, paths: &Paths, wants_bindings: 
     let bindings = routes::bindings(config);
     let row = |agent: &ConfiguredAgent<'_>| {
         let agent_bindings = bindings.iter().filter(|(_, binding)| binding.agent == agent.id);
-        row(config, paths, agent, &models, agent_bindings.map(|(_, binding)| describe_binding(binding)).collect())
+        let rules: Vec<_> = agent_bindings.map(|(_, binding)| describe_binding(binding)).collect();
+        row(config, paths, agent, &models, &rules)
     };
     let rows: Vec<_> = config.agents.members().iter().map(row).collect();
     if wants_json {
@@ -37,7 +38,7 @@ pub(super) fn run(loaded: &LoadedConfig<Config>, paths: &Paths, wants_bindings: 
 }
 
 /// Returns an agent as JSON, with OpenClaw's field names where it has them.
-fn row(config: &Config, paths: &Paths, agent: &ConfiguredAgent<'_>, models: &Models, rules: Vec<String>) -> Value {
+fn row(config: &Config, paths: &Paths, agent: &ConfiguredAgent<'_>, models: &Models, rules: &[String]) -> Value {
     let workspace = workspace(config, paths, agent);
     let identity = &agent.config.identity;
     let read =

@@ -21,7 +21,7 @@ fn say(fixture: &ChannelFixture, gateway: &RunningGateway<'_>, account: &str, me
     assert_eq!(post_signed(gateway.port, &path, message, SECRET).unwrap().0, 200, "{message}");
     until("the model is asked", || fixture.request_count() > before);
     let request = fixture.scripted.provider.requests().pop().unwrap();
-    assert_eq!(last_message(&request), text);
+    assert_eq!(last_message(&request), message["text"]);
     request
 }
 

@@ -35,6 +35,8 @@ pub use refresh::RefreshedToken;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of bytes read from a body that is not an answer.
 const MAX_ERROR_BODY: usize = 16 * 1024;
+/// Maximum number of bytes of a list of models.
+const MAX_LISTING: usize = 16 * 1024 * 1024;
 
 /// Connections to all providers, one per process. Clones share them.
 ///
@@ -183,22 +185,35 @@ impl Endpoint {
         Ok((status, content_type, self.body(&mut response).await))
     }
 
+    /// Sends a GET request and returns the status and the body.
+    pub(crate) async fn get(&self) -> Result<(u16, String), String> {
+        let client = (**self.client).clone().map_err(|error| error.message)?;
+        let mut headers = self.headers.clone();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        headers.remove(CONTENT_TYPE);
+        let request = client.get(self.url.clone()).headers(headers);
+        let mut response = request.send().await.map_err(|error| cause(&error))?;
+        let status = response.status().as_u16();
+        Ok((status, self.body_up_to(&mut response, MAX_LISTING).await))
+    }
+
     /// Reads the beginning of a body that is not an answer, as far as it arrives.
     async fn body(&self, response: &mut Response) -> String {
+        self.body_up_to(response, MAX_ERROR_BODY).await
+    }
+
+    async fn body_up_to(&self, response: &mut Response, limit: usize) -> String {
         let mut body = Vec::new();
         let reading = async {
             while let Ok(Some(bytes)) = response.chunk().await {
                 body.extend_from_slice(&bytes);
-                if body.len() > MAX_ERROR_BODY {
+                if body.len() > limit {
                     break;
                 }
             }
         };
         if timeout(self.target.spec.idle_timeout, reading).await.is_err() {
-            tracing::debug!(
-                provider = self.target.spec.provider,
-                "timed out while reading the body of an error response"
-            );
+            tracing::debug!(provider = self.target.spec.provider, "timed out while reading the body of a response");
         }
         String::from_utf8_lossy(&body).into_owned()
     }

@@ -12,6 +12,7 @@ mod anthropic;
 mod google;
 mod http;
 mod ids;
+mod listing;
 mod openai_chat;
 mod openai_responses;
 mod probe;
@@ -24,6 +25,7 @@ mod wire;
 
 pub use homard_stdx::Secret;
 pub use http::{HttpClient, RefreshedToken, idle_timeout, is_self_hosted};
+pub use listing::{LISTING_TIMEOUT, ListedModel, list_models};
 pub use probe::{PROBE_TIMEOUT, probe};
 pub use quirks::Quirks;
 pub use target::{Credentials, ModelTarget};

@@ -174,6 +174,11 @@ pub fn of(id: &str, base_url: &str) -> Quirks {
     by_host.or_else(|| provider(id)).map_or(DEFAULT_QUIRKS, |provider| provider.quirks)
 }
 
+/// True if a URL has the host of a known provider.
+pub fn is_host_of(id: &str, base_url: &str) -> bool {
+    provider(id).is_some_and(|known| host(known.base_url) == host(base_url))
+}
+
 fn host(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.split(['/', ':', '?']).next().unwrap_or_default()

@@ -126,6 +126,11 @@ impl RemoteModel {
         let endpoint = Endpoint::new(client, &target, &wire.request_path(&target), &wire.headers(&target))?;
         Ok(Self { wire, target, endpoint })
     }
+
+    /// Returns the URL of its requests, without user info and query, which may be secret.
+    pub fn url(&self) -> String {
+        self.endpoint.url_without_secrets()
+    }
 }
 
 impl Model for RemoteModel {

@@ -66,17 +66,23 @@ impl Config {
 
     /// Same as `choose`, for commands that show or repair a config: the error has the readable part of the file.
     pub fn inspect(paths: &Paths) -> Result<Chosen, Box<LoadedConfig<Self>>> {
-        with_env(|env| read_or_last_good(&paths.config, &paths.state, env))
+        let mut chosen = with_env(|env| read_or_last_good(&paths.config, &paths.state, env))?;
+        use_environment(&mut chosen.loaded);
+        Ok(chosen)
     }
 
     /// Reads the config file, valid or not.
     pub fn read_file(path: &Path) -> LoadedConfig<Self> {
-        with_env(|env| read(path, env))
+        let mut loaded = with_env(|env| read(path, env));
+        use_environment(&mut loaded);
+        loaded
     }
 
     /// Reads a text as if it were the content of the config file.
     pub fn read(path: &Path, text: &str) -> LoadedConfig<Self> {
-        with_env(|env| read_text(path, text, env))
+        let mut loaded = with_env(|env| read_text(path, text, env));
+        use_environment(&mut loaded);
+        loaded
     }
 
     /// Parses the text of a config that is in no file, or returns its first error.
@@ -139,6 +145,16 @@ fn first_of(problems: &[ConfigProblem]) -> String {
         0 => first,
         more => format!("{first} (and {more} more)"),
     }
+}
+
+/// Applies the environment variables that stand for settings.
+fn use_environment(loaded: &mut LoadedConfig<Config>) {
+    let variables = &loaded.variables;
+    let variable = |name: &str| {
+        let value = paths::env(name).and_then(|value| value.into_string().ok());
+        value.or_else(|| variables.get(name).cloned())
+    };
+    loaded.config.models.use_environment(variable);
 }
 
 fn with_env<T>(with: impl FnOnce(&ReadEnvironment<'_>) -> T) -> T {

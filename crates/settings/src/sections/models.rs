@@ -4,13 +4,18 @@ use std::{collections::BTreeMap, time::Duration};
 
 use homard_model::{
     Prices,
-    catalog::{CatalogMode, CatalogModel as Known, CatalogProvider},
+    catalog::{CatalogMode, CatalogModel as Known, CatalogProvider, provider_name},
 };
+use homard_providers::quirks;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::word::Word;
 use crate::Text;
+
+/// Providers whose base URL the environment may set, with the variable.
+const BASE_URL_VARIABLES: [(&str, &str); 3] =
+    [("openai", "OPENAI_BASE_URL"), ("anthropic", "ANTHROPIC_BASE_URL"), ("ollama", "OLLAMA_HOST")];
 
 /// Model providers and their models.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -118,6 +123,25 @@ impl Models {
         self.mode.map_or(CatalogMode::Merge, |word| word.0)
     }
 
+    /// Uses the base URLs that the environment sets for providers whose URL the config does not set. Whether another
+    /// server at `OPENAI_BASE_URL` speaks the responses API is unknown, so its API is probed.
+    pub(crate) fn use_environment(&mut self, variable: impl Fn(&str) -> Option<String>) {
+        for (name, key) in BASE_URL_VARIABLES {
+            let Some(url) = variable(key).map(|url| url.trim().to_owned()).filter(|url| !url.is_empty()) else {
+                continue;
+            };
+            let configured = self.providers.keys().find(|id| provider_name(id) == name).cloned();
+            let provider = self.providers.entry(configured.unwrap_or_else(|| name.to_owned())).or_default();
+            if provider.base_url.is_some() {
+                continue;
+            }
+            if name == "openai" && !quirks::is_host_of(name, &url) {
+                provider.api.get_or_insert_default();
+            }
+            provider.base_url = Some(Text::from(if name == "ollama" { ollama_url(&url) } else { url }));
+        }
+    }
+
     /// Returns the providers in the form that the catalogue needs.
     pub fn configured(&self) -> Vec<CatalogProvider> {
         let text = |text: &Option<Text>| text.as_ref().map(|text| text.as_str().to_owned());
@@ -153,6 +177,56 @@ impl Offer {
     }
 }
 
+/// Returns the base URL of Ollama's server from its own variable: an address to listen on or a URL, without a path.
+fn ollama_url(host: &str) -> String {
+    let (scheme, address) = host.split_once("://").unwrap_or(("http", host));
+    let address = address.trim_end_matches('/');
+    // The address of a server that listens everywhere is no address to connect to.
+    let address = address.strip_prefix("0.0.0.0").map_or_else(|| address.to_owned(), |port| format!("127.0.0.1{port}"));
+    let has_port = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let port = if has_port || scheme == "https" { "" } else { ":11434" };
+    format!("{scheme}://{address}{port}/v1")
+}
+
 fn timeout(seconds: Option<u64>) -> Option<Duration> {
     seconds.filter(|&seconds| seconds > 0).map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_sets_base_urls_that_the_config_does_not_set() {
+        let urls = |text: &str, set: &[(&str, &str)]| {
+            let mut config = crate::Config::parse(text).unwrap();
+            config.models.use_environment(|name| {
+                set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+            });
+            let url = |(id, provider): (&String, &Provider)| {
+                (id.clone(), provider.base_url.clone().map(|url| url.as_str().to_owned()), provider.api.clone())
+            };
+            config.models.providers.iter().map(url).collect::<Vec<_>>()
+        };
+        let provider =
+            |id: &str, url: &str, api: Option<&str>| (id.to_owned(), Some(url.to_owned()), api.map(str::to_owned));
+        let mine = "http://127.0.0.1:9/v1";
+        assert_eq!(urls("{}", &[("OPENAI_BASE_URL", mine)]), [provider("openai", mine, Some(""))]);
+        let own = "https://api.openai.com/v1";
+        assert_eq!(urls("{}", &[("OPENAI_BASE_URL", own)]), [provider("openai", own, None)]);
+        assert_eq!(urls("{}", &[("ANTHROPIC_BASE_URL", mine)]), [provider("anthropic", mine, None)]);
+        assert_eq!(urls("{}", &[("OPENAI_BASE_URL", " ")]), []);
+        for (host, url) in [
+            ("127.0.0.1:9", "http://127.0.0.1:9/v1"),
+            ("0.0.0.0", "http://127.0.0.1:11434/v1"),
+            ("http://box:1/", "http://box:1/v1"),
+            ("https://box", "https://box/v1"),
+        ] {
+            assert_eq!(urls("{}", &[("OLLAMA_HOST", host)]), [provider("ollama", url, None)]);
+        }
+        let configured = "{models: {providers: {openai: {baseUrl: 'http://127.0.0.1:8/v1'}}}}";
+        assert_eq!(urls(configured, &[("OPENAI_BASE_URL", mine)]), [provider("openai", "http://127.0.0.1:8/v1", None)]);
+        let with_api = "{models: {providers: {OpenAI: {api: 'openai-responses'}}}}";
+        assert_eq!(urls(with_api, &[("OPENAI_BASE_URL", mine)]), [provider("OpenAI", mine, Some("openai-responses"))]);
+    }
 }

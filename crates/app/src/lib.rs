@@ -20,6 +20,7 @@ pub mod mcp_servers;
 pub mod methods;
 pub mod metrics;
 pub mod model_chain;
+pub mod model_check;
 pub mod models;
 pub mod otel;
 pub mod outages;

@@ -12,7 +12,7 @@ use super::{
 };
 
 /// Default model per provider, for configs that name no model. The first provider with a credential wins.
-const DEFAULT_MODELS: &[(&str, &str)] = &[
+pub const DEFAULT_MODELS: &[(&str, &str)] = &[
     ("anthropic", "claude-opus-5-5"),
     ("openai", "gpt-6.1-sol"),
     ("google", "gemini-3.8-flash"),

@@ -92,6 +92,11 @@ impl Models {
         self.extras.get(&provider_name(provider))
     }
 
+    /// Returns the additional headers of a provider's requests.
+    pub(crate) fn headers(&self, provider: &str) -> Vec<(String, Secret)> {
+        self.extras(provider).map(|extras| extras.headers.clone()).unwrap_or_default()
+    }
+
     /// Returns why keys named in the config cannot be used.
     pub(super) fn key_faults(&self) -> impl Iterator<Item = &str> {
         self.extras.values().filter_map(|extras| extras.key_fault.as_deref())

@@ -115,7 +115,10 @@ fn not_set_up(error: Error) -> Error {
 }
 
 /// Changes the config.
-fn edit_config(paths: &Paths, edit: impl Fn(&str) -> Result<String, EditError>) -> Result<ConfigChange> {
+pub(in crate::cmd) fn edit_config(
+    paths: &Paths,
+    edit: impl Fn(&str) -> Result<String, EditError>,
+) -> Result<ConfigChange> {
     change(paths, ChangeAuthor::User, |text| Ok(edit(text)?)).map_err(|error| {
         match matches!(error, ConfigChangeError::Write(_)) {
             // Keeps the system's error as the source.

@@ -1,6 +1,6 @@
 //! `homard import openclaw`: imports the state of OpenClaw 2026.2. The import itself is in `homard-import`.
 
-mod report;
+pub(super) mod report;
 
 use std::{
     io::{self, IsTerminal, Write},

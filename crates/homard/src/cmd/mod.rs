@@ -37,6 +37,7 @@ mod runs;
 mod sandbox;
 mod scaffold;
 mod sessions;
+mod setup;
 mod skills;
 mod status;
 mod tool_arguments;
@@ -63,6 +64,7 @@ use crate::{
     arg_required_else_help = true,
     after_help = "Examples:
   homard chat                                start an interactive chat
+  homard setup                               set up a model, from nothing to an answered message
   homard agent -m \"What files are here?\"     send a message and print the reply
   homard gateway                             serve clients on ws://127.0.0.1:18789
   homard sessions                            list sessions
@@ -81,6 +83,8 @@ pub(crate) struct Cli {
 enum Command {
     /// Chat with an agent in the terminal
     Chat(chat::Args),
+    /// Set up a model and a workspace, from nothing to an answered message
+    Setup(setup::Args),
     /// Send a message to an agent and print its reply
     Agent(agent::Args),
     /// Run the gateway or call a method of a running one
@@ -188,6 +192,7 @@ impl Cli {
     /// Returns true if the output is JSON.
     pub(crate) fn wants_json(&self) -> bool {
         match &self.command {
+            Command::Setup(args) => args.json,
             Command::Agent(args) => args.json,
             Command::Gateway(args) => args.wants_json(),
             Command::Dashboard(args) => args.json,
@@ -232,6 +237,7 @@ impl Cli {
             Command::Plugins(_) | Command::Doctor(_) => "error",
             Command::Gateway(_)
             | Command::Agent(_)
+            | Command::Setup(_)
             | Command::Health(_)
             | Command::Status(_)
             | Command::Dashboard(_)
@@ -279,6 +285,7 @@ impl Cli {
     pub(crate) async fn run(self, log: Log) -> Result<()> {
         match self.command {
             Command::Chat(args) => chat::run(&args).await,
+            Command::Setup(args) => setup::run(&args).await,
             Command::Agent(args) => agent::run(args).await,
             Command::Gateway(args) => gateway::run(args, log).await,
             Command::Health(args) => health::run(&args).await,
@@ -292,7 +299,7 @@ impl Cli {
             Command::Skills(args) => skills::run(&args),
             Command::Hooks(args) => hooks::run(&args).await,
             Command::Plugins(args) => plugins::run(&args).await,
-            Command::Models(args) => models::run(&args),
+            Command::Models(args) => models::run(&args).await,
             Command::Config(args) => config::run(&args),
             Command::Approvals(args) => approvals::run(&args).await,
             Command::Channels(args) => channels::run(&args).await,

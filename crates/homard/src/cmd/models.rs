@@ -1,9 +1,12 @@
-//! `homard models`: configured models, the catalogue, and credentials. Only files are read and written, so it works
-//! beside a gateway.
+//! `homard models`: configured models, the catalogue, and credentials. Files are read and written, and servers of models
+//! are asked, but no gateway is, so it works beside one.
 
-mod auth;
+mod add;
+pub(super) mod auth;
 mod list;
+mod set;
 mod status;
+mod test;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -12,13 +15,22 @@ use homard_config::LoadedConfig;
 use homard_credentials::auth_profiles::{Keyring, credentials_file};
 use homard_settings::{Config, agents::ConfiguredAgent, paths::Paths};
 
-pub(super) use self::status::{ModelStatus, distinct};
+pub(super) use self::{
+    add::{provider_edits, variable_value},
+    set::primary_edit,
+    status::{ModelStatus, distinct},
+    test::{answer_text, document as test_document, failure},
+};
 use crate::cli_error::CliError;
 
 /// What `homard models` takes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard models status
+  homard models status --probe                 send each candidate a small request
+  homard models set openai/gpt-6.1-sol
+  homard models test                           send the model one small request
+  homard models add mine http://127.0.0.1:8000/v1
   homard models list --provider anthropic
   homard models auth list                      list credentials without their secrets
   homard models auth add anthropic             prompts for the key without echo
@@ -39,7 +51,16 @@ enum Command {
         /// Agent to show [default: the default agent]
         #[arg(long, value_name = "ID")]
         agent: Option<String>,
+        /// Send each candidate a small request, which may cost money, and show whether it answers
+        #[arg(long)]
+        probe: bool,
     },
+    /// Set the model that agents use
+    Set(set::Set),
+    /// Send a model one small request and show the answer, its time, the URL and the API
+    Test(test::Test),
+    /// Add a server with an API of OpenAI or Anthropic: asks it for its models and detects the API
+    Add(add::Add),
     /// List the models of all configured providers
     List {
         /// Only models of this provider
@@ -48,6 +69,9 @@ enum Command {
         /// Include the models of all known providers
         #[arg(long, conflicts_with = "provider")]
         all: bool,
+        /// Ask the servers for their models, and list those
+        #[arg(long, conflicts_with = "all")]
+        probe: bool,
     },
     /// List, add and remove credentials
     Auth {
@@ -83,15 +107,15 @@ pub(super) fn model_status(loaded: &LoadedConfig<Config>, paths: &Paths, agent: 
     ModelStatus::find(&ModelsContext { models, config: loaded.config.clone(), paths: paths.clone() }, agent)
 }
 
-pub(super) fn run(args: &Args) -> Result<()> {
-    let paths = Paths::find()?;
-    let chosen = crate::cmd::config_of(&paths)?;
-    let LoadedConfig { config, variables, .. } = chosen.loaded;
-    let models = Models::new(&config, homard_app::environment(&variables), &paths.state);
-    let setup = ModelsContext { models, config, paths };
+pub(super) async fn run(args: &Args) -> Result<()> {
+    let setup = ModelsContext::read(Paths::find()?)?;
     match &args.command {
-        Command::Status { agent } => status::run(&setup, agent.as_deref(), args.json),
-        Command::List { provider, all } => list::run(&setup, provider.as_deref(), *all, args.json),
+        Command::Status { agent, probe } => status::run(&setup, agent.as_deref(), *probe, args.json).await,
+        Command::Set(set) => set::run(&setup, set, args.json),
+        Command::Test(test) => test::run(&setup, test, args.json).await,
+        Command::Add(add) => add::run(&setup, add, args.json).await,
+        Command::List { provider, probe: true, .. } => list::run_probe(&setup, provider.as_deref(), args.json).await,
+        Command::List { provider, all, probe: false } => list::run(&setup, provider.as_deref(), *all, args.json),
         Command::Auth { command: AuthCommand::List { agent } } => auth::list(&setup, agent.as_deref(), args.json),
         Command::Auth { command: AuthCommand::Add(add) } => auth::add(&setup, add, args.json),
         Command::Auth { command: AuthCommand::Remove { id, agent } } => {
@@ -101,22 +125,30 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 /// Inputs of the subcommands.
-struct ModelsContext {
-    paths: Paths,
-    config: Config,
-    models: Models,
+pub(super) struct ModelsContext {
+    pub(super) paths: Paths,
+    pub(super) config: Config,
+    pub(super) models: Models,
 }
 
 impl ModelsContext {
+    /// Reads the config and the environment.
+    pub(super) fn read(paths: Paths) -> Result<Self> {
+        let chosen = crate::cmd::config_of(&paths)?;
+        let LoadedConfig { config, variables, .. } = chosen.loaded;
+        let models = Models::new(&config, homard_app::environment(&variables), &paths.state);
+        Ok(Self { models, config, paths })
+    }
+
     /// Returns an agent by its id; without one, the default agent.
-    fn agent(&self, id: Option<&str>) -> Result<ConfiguredAgent<'_>, CliError> {
+    pub(super) fn agent(&self, id: Option<&str>) -> Result<ConfiguredAgent<'_>, CliError> {
         let no_such = || {
             CliError::usage(format!("unknown agent \"{}\"; list agents with: homard agents", id.unwrap_or_default()))
         };
         self.config.agents.member(id).ok_or_else(no_such)
     }
 
-    fn keyring(&self, agent: &ConfiguredAgent<'_>) -> Result<Keyring> {
+    pub(super) fn keyring(&self, agent: &ConfiguredAgent<'_>) -> Result<Keyring> {
         Ok(Keyring::open(credentials_file(&self.paths, agent), &self.models.client)?.0)
     }
 }

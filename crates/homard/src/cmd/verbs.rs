@@ -25,13 +25,13 @@ const DEFAULTS: [(&[&str], &str); 17] = [
     (&["skills"], "list"),
 ];
 
-const SETUP: &str = "set up a model with: homard models auth add PROVIDER\n\
+const SETUP: &str = "set up a model and a workspace with: homard setup\n\
                      set up a channel with: homard channels add CHANNEL\n\
                      then start the gateway with: homard gateway";
 const CHAT: &str =
     "start the interactive chat with: homard chat\n                    send one message with: homard agent -m TEXT";
 const SERVICE: &str = "homard gateway runs in the foreground; a service manager starts and stops it";
-const MODEL: &str = "choose the model with: homard config set agents.defaults.model MODEL\n\
+const MODEL: &str = "choose the model with: homard models set MODEL\n\
                      more about models: homard docs models";
 const AGENTS: &str = "agents are configured in agents.list; see: homard docs agents";
 const APPROVALS: &str = "list what waits for approval with: homard approvals list\n\
@@ -41,9 +41,8 @@ const BINARY: &str =
     "Homard is one program file: replace it to update, delete it to uninstall; see: homard docs operations";
 
 /// Commands of OpenClaw, and what to type instead.
-const HINTS: [(&[&str], &str); 61] = [
+const HINTS: [(&[&str], &str); 59] = [
     (&["onboard"], SETUP),
-    (&["setup"], SETUP),
     (&["configure"], SETUP),
     (&["tui"], CHAT),
     (&["terminal"], CHAT),
@@ -58,7 +57,6 @@ const HINTS: [(&[&str], &str); 61] = [
     (&["gateway", "health"], "check the gateway with: homard health"),
     (&["gateway", "probe"], "check the installation with: homard doctor"),
     (&["gateway", "usage-cost"], "show the cost with: homard usage"),
-    (&["models", "set"], MODEL),
     (&["models", "fallbacks"], MODEL),
     (&["models", "aliases"], MODEL),
     (&["models", "set-image"], MODEL),

@@ -43,6 +43,7 @@ mod retries;
 mod sandbox;
 mod scripted_model;
 mod secrets;
+mod setup;
 mod skills;
 mod socket;
 mod stops;

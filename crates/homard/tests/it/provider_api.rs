@@ -15,7 +15,7 @@ use crate::home::{CommandOutput, Home};
 
 /// How a server responds to its paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ApiStyle {
+pub(crate) enum ApiStyle {
     Chat,
     Responses,
     Messages,
@@ -27,14 +27,14 @@ enum ApiStyle {
 }
 
 /// A model server that speaks one API. It runs until the test process ends.
-struct KeyedServer {
+pub(crate) struct KeyedServer {
     address: SocketAddr,
     api_style: Arc<Mutex<ApiStyle>>,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl KeyedServer {
-    fn start(api_style: ApiStyle) -> Self {
+    pub(crate) fn start(api_style: ApiStyle) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (api_style, requests) = (Arc::new(Mutex::new(api_style)), Arc::<Mutex<Vec<String>>>::default());
@@ -53,7 +53,7 @@ impl KeyedServer {
         Self { address, api_style, requests }
     }
 
-    fn base(&self) -> String {
+    pub(crate) fn base(&self) -> String {
         format!("http://{}/v1", self.address)
     }
 
@@ -84,6 +84,7 @@ impl KeyedServer {
 const CHAT: &str = "/v1/chat/completions";
 const RESPONSES: &str = "/v1/responses";
 const MESSAGES: &str = "/v1/messages";
+const MODELS: &str = "/v1/models";
 
 fn answer(mut stream: &TcpStream, api_style: ApiStyle, requests: &Mutex<Vec<String>>) {
     let mut reader = BufReader::new(stream);
@@ -108,10 +109,14 @@ fn answer(mut stream: &TcpStream, api_style: ApiStyle, requests: &Mutex<Vec<Stri
     }
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     requests.lock().unwrap().push(path.clone());
+    let path = path.split('?').next().unwrap_or_default().to_owned();
     let is_stream = body["stream"] == true;
     let usage = json!({"input_tokens": 1, "output_tokens": 1});
     let (status, text) = match (api_style, path.as_str()) {
         (ApiStyle::Closed, _) => ("401 Unauthorized", json!({"error": {"message": "bad key"}}).to_string()),
+        (ApiStyle::Chat | ApiStyle::Responses | ApiStyle::Messages, MODELS) => {
+            ("200 OK", json!({"object": "list", "data": [{"id": "m", "object": "model"}]}).to_string())
+        }
         (ApiStyle::Chat, CHAT) if is_stream => (
             "200 OK",
             "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"By chat\"},\"finish_reason\":\"stop\"}]}\n\n\
@@ -343,4 +348,85 @@ fn a_gateway_with_an_unusable_model_starts_and_reports_it() {
     assert!(failed.code == Some(1) && failed.stderr.contains(expected), "{failed:?}");
     assert_eq!(gateway.run(&["agent", "-m", "What time is it?", "--agent", "well"]).code, Some(0));
     assert!(gateway.run(&["status"]).stdout.contains(expected));
+}
+
+#[test]
+fn a_server_is_added_with_its_models_and_its_api() {
+    for (api_style, api, text) in [
+        (ApiStyle::Chat, "openai-completions", "By chat\n"),
+        (ApiStyle::Responses, "openai-responses", "By responses\n"),
+        (ApiStyle::Messages, "anthropic-messages", "By messages\n"),
+    ] {
+        let (server, home) = (KeyedServer::start(api_style), Home::new());
+        let url = server.base().replace("/v1", "/");
+        let added = home.run(&["models", "add", "mine", &url, "--set", "--json"]);
+        assert_eq!(added.code, Some(0), "{added:?}");
+        let document = added.json();
+        assert_eq!(
+            (&document["baseUrl"], &document["api"], &document["models"]),
+            (&json!(server.base()), &json!(api), &json!(["m"]))
+        );
+        let tested = home.run(&["models", "test", "--json"]).json();
+        assert_eq!((&tested["model"], &tested["answer"]), (&json!("mine/m"), &json!(text.trim())));
+        assert!(tested["url"].as_str().unwrap().starts_with(&server.base()), "{tested}");
+        assert_eq!(turn(&home).stdout, text);
+        assert!(home.run(&["models", "list"]).stdout.contains("mine/m"));
+        let status = home.run(&["models", "status", "--probe", "--json"]).json();
+        assert_eq!((&status["probes"][0]["ok"], &status["probes"][0]["api"]), (&json!(true), &json!(api)));
+        let listed = home.run(&["models", "list", "--probe", "--provider", "mine", "--json"]).json();
+        assert_eq!(listed["providers"][0]["models"][0]["model"], "m");
+        assert!(home.run(&["config", "validate"]).code == Some(0));
+    }
+}
+
+#[test]
+fn a_server_that_cannot_be_used_is_not_added() {
+    let (home, server) = (Home::new(), KeyedServer::start(ApiStyle::Nothing));
+    let base = server.base();
+    let gone = format!("http://127.0.0.1:{}/v1", home.port);
+    for (args, expected) in [
+        (vec!["mine", base.as_str()], format!("GET {base}/models answered HTTP 404")),
+        (vec!["mine", base.as_str(), "--model", "m"], format!("POST {base}/chat/completions answered HTTP 404")),
+        (vec!["mine", gone.as_str()], format!("GET {gone}/models failed (Connection refused")),
+        (vec!["a/b", base.as_str()], "the name must not".to_owned()),
+        (vec!["mine", base.as_str(), "--api", "openai"], "unknown API \"openai\"".to_owned()),
+        (vec!["mine", base.as_str(), "--key-from-env", "NO_KEY"], "NO_KEY is not set".to_owned()),
+    ] {
+        let output = home.run(&[&["models", "add"], &args[..]].concat());
+        assert!(output.code != Some(0) && output.stderr.contains(&expected), "{args:?}: {output:?}");
+        assert!(!home.state().join("homard.json").exists(), "{args:?}");
+    }
+}
+
+#[test]
+fn the_model_is_set_and_a_failed_test_names_the_request() {
+    let server = KeyedServer::start(ApiStyle::Chat);
+    let home = server.home(&json!({"api": "openai-responses"}));
+    let failed = home.run(&["models", "test"]);
+    let place = format!("mine/m did not answer (openai-responses at {}/responses)", server.base());
+    assert!(failed.code == Some(1) && failed.stderr.contains(&place), "{failed:?}");
+    assert!(failed.stderr.contains("check models.providers.mine.baseUrl and models.providers.mine.api"), "{failed:?}");
+    assert!(!failed.stderr.contains("sk-a-fake-key"));
+    let wrong = home.run(&["models", "set", "minee/m"]);
+    assert!(wrong.code == Some(1) && wrong.stderr.contains("did you mean \"mine\"?"), "{wrong:?}");
+    let set = home.run(&["models", "set", "mine/n", "--fallback", "homard/demo"]);
+    assert_eq!(set.code, Some(0), "{set:?}");
+    let model = home.run(&["config", "get", "agents.defaults.model", "--json"]).json();
+    assert_eq!(model, json!({"primary": "mine/n", "fallbacks": ["homard/demo"]}));
+    assert_eq!(home.run(&["models", "set", "mine/m"]).code, Some(0));
+    let model = home.run(&["config", "get", "agents.defaults.model", "--json"]).json();
+    assert_eq!(model, json!({"primary": "mine/m", "fallbacks": ["homard/demo"]}), "the fallbacks stay");
+}
+
+#[test]
+fn a_missing_variable_is_named_in_the_list() {
+    let home = Home::new();
+    home.configure(
+        "{models: {providers: {mine: {baseUrl: 'http://127.0.0.1:9/v1', apiKey: '${NO_SUCH_KEY}', models: [{id: 'm'}]}}}}",
+    );
+    let listed = home.run(&["models", "list"]);
+    assert!(
+        listed.stdout.contains("the models of mine cannot be used") && listed.stdout.contains("NO_SUCH_KEY"),
+        "{listed:?}"
+    );
 }

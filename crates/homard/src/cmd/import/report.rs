@@ -16,11 +16,11 @@ const FATES: [(&str, ImportAction); 5] = [
 ];
 
 /// The report of an import or a dry run.
-pub(super) struct ImportReport<'a> {
-    pub(super) plan: &'a ImportPlan,
-    pub(super) source: &'a Path,
-    pub(super) state: &'a Path,
-    pub(super) is_dry: bool,
+pub(in crate::cmd) struct ImportReport<'a> {
+    pub(in crate::cmd) plan: &'a ImportPlan,
+    pub(in crate::cmd) source: &'a Path,
+    pub(in crate::cmd) state: &'a Path,
+    pub(in crate::cmd) is_dry: bool,
 }
 
 impl ImportReport<'_> {
@@ -37,7 +37,7 @@ impl ImportReport<'_> {
     }
 
     /// Returns the report as JSON.
-    pub(super) fn document(&self) -> Value {
+    pub(in crate::cmd) fn document(&self) -> Value {
         let plan = self.plan;
         let mut document = json!({
             "ok": true, "dryRun": self.is_dry, "source": self.source, "state": self.state,
@@ -62,7 +62,7 @@ impl ImportReport<'_> {
     }
 
     /// Formats the report for people.
-    pub(super) fn text(&self) -> String {
+    pub(in crate::cmd) fn text(&self) -> String {
         let (source, state, plan) = (self.source.display(), self.state.display(), self.plan);
         let mut parts = vec![if self.is_dry {
             format!("An import from {source} to {state} would have the following result; nothing was changed.")

@@ -1,6 +1,8 @@
 //! Lists, adds and removes API keys. A key is never an argument, which other users of the machine could see, and never
 //! printed.
 
+use std::path::Path;
+
 use anyhow::Result;
 use homard_app::keys;
 use homard_credentials::auth_profiles::{
@@ -57,37 +59,56 @@ pub(super) fn add(setup: &ModelsContext, add: &Add, wants_json: bool) -> Result<
     file::read(&path)?;
     let key = prompt::secret(&format!("The {} for {provider}", if add.token { "token" } else { "API key" }))?;
     let key = key.trim();
-    if key.is_empty() || key.len() > MAX_KEY || key.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        return Err(CliError::usage("invalid key: it must be one word on one line, and not empty").into());
-    }
+    check_key(key)?;
     let id = format!("{provider}:{name}");
-    let profile = match add.token {
-        true => json!({"type": "token", "provider": provider, "token": key}),
-        false => json!({"type": "api_key", "provider": provider, "key": key}),
-    };
-    let is_new = file::edit(&path, |fields| {
-        let mut profiles = fields.object("profiles", &path)?;
-        let is_new = profiles.get(&id).is_none();
-        profiles.set(&id, &profile, 2);
-        fields.put("profiles", &profiles, 1);
-        // Cooldowns of the old key do not apply to the new one.
-        forget(fields, &path, &id)?;
-        let mut order = fields.object("order", &path)?;
-        if let Some(mut ids) = order.get(&provider).and_then(|ids| serde_json::from_str::<Vec<String>>(ids).ok())
-            && !ids.contains(&id)
-        {
-            ids.push(id.clone());
-            order.set(&provider, &json!(ids), 2);
-            fields.put("order", &order, 1);
-        }
-        anyhow::Ok(is_new)
-    })?;
+    let kind = if add.token { StoredKind::Token } else { StoredKind::ApiKey };
+    let is_new = store(&path, &provider, &id, kind, key)?;
     let action = if is_new { "added" } else { "replaced" };
     let order = setup.config.auth.order.iter().find(|(name, _)| provider_name(name) == provider);
     let order_note = order.filter(|(_, ids)| !ids.contains(&id));
     let order_note = order_note
         .map(|(name, _)| format!("auth.order.{name} does not list this profile, so it is not used; add it there"));
     print_result(setup, &json!({"ok": true, "profile": id, "did": action, "file": path}), order_note, wants_json)
+}
+
+/// Checks that a text can be a key.
+pub(in crate::cmd) fn check_key(key: &str) -> Result<(), CliError> {
+    if key.is_empty() || key.len() > MAX_KEY || key.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return Err(CliError::usage("invalid key: it must be one word on one line, and not empty"));
+    }
+    Ok(())
+}
+
+/// The kind of a stored credential.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cmd) enum StoredKind {
+    ApiKey,
+    Token,
+}
+
+/// Stores a credential under a profile id. Returns true if it is new.
+pub(in crate::cmd) fn store(path: &Path, provider: &str, id: &str, kind: StoredKind, key: &str) -> Result<bool> {
+    let profile = match kind {
+        StoredKind::Token => json!({"type": "token", "provider": provider, "token": key}),
+        StoredKind::ApiKey => json!({"type": "api_key", "provider": provider, "key": key}),
+    };
+    file::edit(path, |fields| {
+        let mut profiles = fields.object("profiles", path)?;
+        let is_new = profiles.get(id).is_none();
+        profiles.set(id, &profile, 2);
+        fields.put("profiles", &profiles, 1);
+        // Cooldowns of the old key do not apply to the new one.
+        forget(fields, path, id)?;
+        let mut order = fields.object("order", path)?;
+        if let Some(mut ids) = order.get(provider).and_then(|ids| serde_json::from_str::<Vec<String>>(ids).ok())
+            && !ids.iter().any(|listed| listed == id)
+        {
+            ids.push(id.to_owned());
+            order.set(provider, &json!(ids), 2);
+            fields.put("order", &order, 1);
+        }
+        anyhow::Ok(is_new)
+    })
 }
 
 /// Lists the keys of an agent, without their secrets.
@@ -167,7 +188,7 @@ pub(super) fn remove(setup: &ModelsContext, input: &str, agent: Option<&str>, wa
     print_result(setup, &json!({"ok": true, "profile": id, "did": "removed", "file": path}), None, wants_json)
 }
 
-fn forget(fields: &mut Fields, path: &std::path::Path, id: &str) -> Result<()> {
+fn forget(fields: &mut Fields, path: &Path, id: &str) -> Result<()> {
     let mut stats = fields.object("usageStats", path)?;
     if stats.remove(id) {
         fields.put("usageStats", &stats, 1);

@@ -3,8 +3,11 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
+use futures_util::future::join_all;
 use homard_app::keys::{CredentialAuth, ProviderKey};
+use homard_credentials::auth_profiles::Keyring;
 use homard_model::catalog::{self, CatalogEntry, provider_name};
+use homard_providers::ListedModel;
 use serde_json::{Value, json};
 
 use super::ModelsContext;
@@ -39,17 +42,99 @@ pub(super) fn run(setup: &ModelsContext, provider: Option<&str>, all: bool, want
     let shown = entries.iter().filter(|entry| shown.contains(&provider_name(&entry.spec.provider)));
     let row = |entry: &CatalogEntry| row(entry, usable.contains(&provider_name(&entry.spec.provider)));
     let rows: Vec<_> = shown.map(row).collect();
+    let notes = if provider.is_none() { configured_without_models(setup, &keyring, &entries) } else { Vec::new() };
     if wants_json {
-        return Ok(render::print_json(&json!({"count": rows.len(), "source": catalog::source(), "models": rows}))?);
+        return Ok(render::print_json(&json!({
+            "count": rows.len(), "source": catalog::source(), "models": rows, "notes": notes,
+        }))?);
     }
-    if rows.is_empty() {
+    if rows.is_empty() && notes.is_empty() {
         let names = names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         return Ok(render::print(&format!(
             "no provider is configured yet; add a key with: homard models auth add PROVIDER\nknown providers: {names}\nlist their \
              models with: homard models list --provider PROVIDER"
         ))?);
     }
-    Ok(render::print_table(&table(&rows))?)
+    if !rows.is_empty() {
+        render::print_table(&table(&rows))?;
+    }
+    notes.iter().try_for_each(|note| render::print(&render::strip_controls(note)))?;
+    Ok(())
+}
+
+/// Returns a sentence for each configured provider whose models are not in the list: it has no usable key, or the config
+/// names none of its models.
+fn configured_without_models(setup: &ModelsContext, keyring: &Keyring, entries: &[CatalogEntry]) -> Vec<String> {
+    let note = |id: &String| {
+        let name = provider_name(id);
+        let keys: Vec<_> = setup.models.keys(keyring, &name).into_iter().flat_map(|(_, keys)| keys).collect();
+        if let Some(key) = keys.first().filter(|_| keys.iter().all(|key| !key.unusable_reason().is_empty())) {
+            return Some(format!("the models of {id} cannot be used: {}", key.unusable_reason()));
+        }
+        let has_models = entries.iter().any(|entry| provider_name(&entry.spec.provider) == name);
+        let how = format!(
+            "{id} is configured without models; ask its server with: homard models list --probe --provider {id}"
+        );
+        (!has_models).then_some(how)
+    };
+    setup.config.models.providers.keys().filter_map(note).collect()
+}
+
+/// Asks the servers of all usable providers, or of one, for their models, and lists them.
+pub(super) async fn run_probe(setup: &ModelsContext, provider: Option<&str>, wants_json: bool) -> Result<()> {
+    let keyring = setup.keyring(&setup.agent(None)?)?;
+    let providers: BTreeSet<String> = match provider {
+        Some(name) => [name.to_owned()].into(),
+        None => {
+            let configured = setup.config.models.providers.keys().cloned();
+            let known = catalog::providers().filter(|name| {
+                let mut keys = setup.models.keys(&keyring, name).into_iter().flat_map(|(_, keys)| keys);
+                keys.any(|key| key.unusable_reason().is_empty())
+            });
+            configured.chain(known.map(str::to_owned)).collect()
+        }
+    };
+    let ask = |name: String| {
+        let keyring = &keyring;
+        async move {
+            let listed = setup.models.listed_by_server(keyring, &name).await;
+            (name, listed)
+        }
+    };
+    let answers = join_all(providers.into_iter().map(ask)).await;
+    if let (Some(_), [(_, Err(error))]) = (provider, answers.as_slice()) {
+        return Err(CliError::new("model", error.message.clone()).into());
+    }
+    if wants_json {
+        let model = |model: &ListedModel| json!({"model": model.id, "contextWindow": model.context_window, "maxTokens": model.max_output});
+        let row = |(name, listed): &(String, Result<Vec<ListedModel>, homard_model::Error>)| match listed {
+            Ok(models) => json!({"provider": name, "ok": true, "models": models.iter().map(model).collect::<Vec<_>>()}),
+            Err(error) => json!({"provider": name, "ok": false, "error": error.message}),
+        };
+        return Ok(render::print_json(&json!({"providers": answers.iter().map(row).collect::<Vec<_>>()}))?);
+    }
+    let titles = ["MODEL", "WINDOW", "OUTPUT"].map(str::to_owned).to_vec();
+    let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    let listed = answers.iter().filter_map(|(name, listed)| Some((name, listed.as_ref().ok()?)));
+    let line = |name: &str, model: &ListedModel| {
+        let name = render::strip_controls(&format!("{name}/{}", model.id));
+        vec![name, number(model.context_window), number(model.max_output)]
+    };
+    let rows: Vec<_> = listed.flat_map(|(name, models)| models.iter().map(move |model| line(name, model))).collect();
+    if !rows.is_empty() {
+        render::print_table(&Table::list(std::iter::once(titles).chain(rows).collect()))?;
+    }
+    for (name, listed) in &answers {
+        match listed {
+            Err(error) => render::print(&render::strip_controls(&format!("{name}: {}", error.message)))?,
+            Ok(models) if models.is_empty() => render::print(&format!("{name} lists no models"))?,
+            Ok(_) => {}
+        }
+    }
+    if answers.is_empty() {
+        render::print("no provider is configured yet; set one up with: homard setup")?;
+    }
+    Ok(())
 }
 
 fn row(entry: &CatalogEntry, is_usable: bool) -> Value {

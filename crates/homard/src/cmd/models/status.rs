@@ -1,10 +1,13 @@
 //! Shows the candidates in order, with their credentials and cooldowns.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use homard_app::{
     factory,
     keys::{self, CredentialSource},
     model_chain::{ModelChain, SelectionReason},
+    model_check::ModelTest,
 };
 use homard_credentials::auth_profiles::Keyring;
 use homard_model::candidates::{Candidate, PreferredCredential};
@@ -13,11 +16,14 @@ use homard_settings::NamedModel;
 use homard_store::timeline::PromptCuts;
 use serde_json::{Value, json};
 
-use super::ModelsContext;
+use super::{ModelsContext, test};
 use crate::render::{self, Table};
 
+/// Time limit of a request to a candidate.
+const PROBE_LIMIT: Duration = Duration::from_secs(30);
+
 /// Shows the candidates of an agent.
-pub(super) fn run(setup: &ModelsContext, agent: Option<&str>, wants_json: bool) -> Result<()> {
+pub(super) async fn run(setup: &ModelsContext, agent: Option<&str>, probes: bool, wants_json: bool) -> Result<()> {
     let agent = setup.agent(agent)?;
     let keyring = setup.keyring(&agent)?;
     let chain = ModelChain::of(&setup.config, agent.config, &setup.models, &keyring)
@@ -26,6 +32,10 @@ pub(super) fn run(setup: &ModelsContext, agent: Option<&str>, wants_json: bool) 
     let now = Ambient::system().now_ms();
     let order = candidates.order(now, &PreferredCredential::Any);
     let rows: Vec<_> = order.iter().map(|candidate| row(candidate, &keyring, now)).collect();
+    let mut tests = Vec::new();
+    for named in chain.models.iter().filter(|_| probes) {
+        tests.push(setup.models.test(&keyring, named, PROBE_LIMIT).await?);
+    }
     let status = ModelStatus::of(setup, &chain, &keyring, &order);
     if wants_json {
         let unusable: Vec<_> =
@@ -35,18 +45,24 @@ pub(super) fn run(setup: &ModelsContext, agent: Option<&str>, wants_json: bool) 
             SelectionReason::Credential { from, others } => json!({"by": "key", "from": from, "others": others}),
             SelectionReason::DemoModel => json!({"by": "nothing"}),
         };
+        let probed: Vec<_> = tests.iter().map(probe_document).collect();
         let left_out: Vec<_> = chain.skipped.iter().map(|left_out| &left_out.name).collect();
-        return Ok(render::print_json(&json!({
+        let mut document = json!({
             "agent": agent.id, "model": chain.primary(), "chosen": chosen_by, "candidates": rows, "leftOut": left_out,
             "unusable": unusable, "missing": status.missing, "authFile": keyring.path, "configPath": setup.paths.config,
-        }))?);
+        });
+        if probes {
+            document["probes"] = probed.into();
+        }
+        return Ok(render::print_json(&document)?);
     }
     render::print_table(&table(&rows, now))?;
     let mut notes: Vec<String> = Vec::new();
     notes.extend(chain.remark(&setup.paths.config));
     if chain.reason == SelectionReason::DemoModel {
         notes.push(
-            "(no API key and no model is configured, so the demo model is used; add a key with: homard models auth add PROVIDER)"
+            "(no API key and no model is configured, so the demo model is used; set one up with: homard setup, or add a key with: \
+             homard models auth add PROVIDER)"
                 .to_owned(),
         );
     }
@@ -55,7 +71,24 @@ pub(super) fn run(setup: &ModelsContext, agent: Option<&str>, wants_json: bool) 
     for note in notes {
         render::print(&render::strip_controls(&note))?;
     }
+    for test in &tests {
+        let text = match &test.outcome {
+            Ok(answer) => format!("{} answered in {}", test.model, render::duration(answer.duration)),
+            Err(_) => test::failure(test),
+        };
+        render::print(&render::strip_controls(&text))?;
+    }
     Ok(())
+}
+
+/// Returns the result of a request to a candidate as JSON.
+fn probe_document(result: &ModelTest) -> Value {
+    match &result.outcome {
+        Ok(answer) => test::document(result, answer),
+        Err(error) => {
+            json!({"ok": false, "model": result.model, "api": result.api, "url": result.url, "error": error.message})
+        }
+    }
 }
 
 /// Returns each text once, in order: several candidates of one provider lack the same key.

@@ -1,0 +1,108 @@
+//! `homard models test`: sends a model one small request.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use homard_app::{
+    keys::CredentialSource,
+    model_chain::ModelChain,
+    model_check::{ModelTest, TestAnswer},
+};
+use serde_json::{Value, json};
+
+use super::ModelsContext;
+use crate::{
+    cli_error::CliError,
+    render::{self, Table},
+};
+
+/// A test of a model.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  homard models test                     test the model of the default agent
+  homard models test openai/gpt-6.1-sol")]
+pub(super) struct Test {
+    /// Model as PROVIDER/MODEL, or an alias [default: the agent's primary model]
+    model: Option<String>,
+    /// Agent whose model and credentials are used [default: the default agent]
+    #[arg(long, value_name = "ID")]
+    agent: Option<String>,
+    /// Time limit in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+}
+
+/// Sends the request, and prints the answer or the failure.
+pub(super) async fn run(setup: &ModelsContext, test: &Test, wants_json: bool) -> Result<()> {
+    let agent = setup.agent(test.agent.as_deref())?;
+    let keyring = setup.keyring(&agent)?;
+    let named = match &test.model {
+        Some(name) => {
+            setup.models.entry(name).map_err(|error| CliError::new("config", format!("model \"{name}\": {error}")))?
+        }
+        None => {
+            let chain = ModelChain::of(&setup.config, agent.config, &setup.models, &keyring)?;
+            let Some(first) = chain.models.into_iter().next() else {
+                return Err(
+                    CliError::new("config", "no model is configured; set one with: homard models set MODEL").into()
+                );
+            };
+            first
+        }
+    };
+    let result = setup.models.test(&keyring, &named, Duration::from_secs(test.timeout)).await?;
+    let answer = match &result.outcome {
+        Ok(answer) => answer,
+        Err(_) => return Err(CliError::new("model", failure(&result)).into()),
+    };
+    if wants_json {
+        return Ok(render::print_json(&document(&result, answer))?);
+    }
+    Ok(render::print_table(&answer_table(&result, answer))?)
+}
+
+/// Returns the result of a successful test as text.
+pub(in crate::cmd) fn answer_text(result: &ModelTest, answer: &TestAnswer) -> String {
+    answer_table(result, answer).to_string()
+}
+
+/// Formats where and why a test failed; empty if it did not.
+pub(in crate::cmd) fn failure(result: &ModelTest) -> String {
+    let Err(error) = &result.outcome else { return String::new() };
+    let place = match (&result.url, result.api.as_str()) {
+        (Some(url), api) if !api.is_empty() => format!(" ({api} at {url})"),
+        _ => String::new(),
+    };
+    render::strip_controls(&format!("{} did not answer{place}: {}", result.model, error.message))
+}
+
+/// Returns the result of a successful test as JSON.
+pub(in crate::cmd) fn document(result: &ModelTest, answer: &TestAnswer) -> Value {
+    json!({
+        "ok": true, "model": result.model, "api": result.api, "url": result.url, "credential": result.credential,
+        "ms": u64::try_from(answer.duration.as_millis()).unwrap_or(u64::MAX), "answer": answer.text,
+    })
+}
+
+fn answer_table(result: &ModelTest, answer: &TestAnswer) -> Table {
+    let key = match CredentialSource::of(&result.credential) {
+        CredentialSource::Profile => result.credential.clone(),
+        CredentialSource::Environment(name) => format!("{name} in the environment"),
+        CredentialSource::Config(key) => key,
+        CredentialSource::None | CredentialSource::Missing => "none".to_owned(),
+    };
+    let text = match answer.text.trim() {
+        "" => "(no text)".to_owned(),
+        text => text.lines().collect::<Vec<_>>().join(" "),
+    };
+    let rows = [
+        ("model", result.model.clone()),
+        ("url", result.url.clone().unwrap_or_else(|| "built in".to_owned())),
+        ("api", if result.api.is_empty() { "-".to_owned() } else { result.api.clone() }),
+        ("key", key),
+        ("time", render::duration(answer.duration)),
+        ("answer", text),
+    ];
+    let row = |(name, value): (&str, String)| vec![name.to_owned(), render::strip_controls(&value)];
+    Table::fields(rows.into_iter().map(row).collect())
+}

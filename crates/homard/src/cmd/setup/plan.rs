@@ -1,0 +1,96 @@
+//! The changes of a setup, before anything is written: the new text of the config, and the key to store. Pure.
+
+use homard_app::model_check::ServerReport;
+use homard_config::{
+    diff,
+    edit::{self, EditError},
+    path::{self, Path},
+    redact,
+};
+use homard_providers::ListedModel;
+use serde_json::{Value, json};
+
+use crate::cmd::models::{primary_edit, provider_edits};
+
+/// What the answers amount to.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Plan {
+    /// Full name of the model; the config's model stays if it is absent.
+    pub(super) model: Option<String>,
+    /// A server that the config does not have yet.
+    pub(super) server: Option<NewServer>,
+    /// The workspace, if it is not the default one.
+    pub(super) workspace: Option<String>,
+}
+
+/// A server to write into the config.
+#[derive(Debug, Clone)]
+pub(super) struct NewServer {
+    pub(super) name: String,
+    pub(super) report: ServerReport,
+    /// The models to write.
+    pub(super) models: Vec<ListedModel>,
+}
+
+impl Plan {
+    /// Applies the plan to the text of a config. Comments and other settings stay.
+    pub(super) fn apply(&self, text: &str) -> Result<String, EditError> {
+        let defaults = Path::root().key("agents").key("defaults");
+        let mut text = text.to_owned();
+        if let Some(NewServer { name, report, models }) = &self.server {
+            text = provider_edits(&text, name, report, models, None)?;
+        }
+        if let Some(model) = &self.model {
+            text = primary_edit(&text, &defaults, model)?;
+        }
+        if let Some(workspace) = &self.workspace {
+            text = edit::set(&text, &defaults.key("workspace"), &json!(workspace))?;
+        }
+        Ok(text)
+    }
+}
+
+/// Returns the difference between two texts of a config, a line per value, without secrets.
+pub(super) fn difference(old: &str, new: &str) -> Result<Vec<String>, EditError> {
+    let (old, new) = (edit::value(old)?, edit::value(new)?);
+    let (shown_old, shown_new) = (redact::redact(&old), redact::redact(&new));
+    let line = |sign: char, value: &Value, path: &Path| Some(format!("{sign} {path}: {}", path::get(value, path)?));
+    let paths = diff::changed(&old, &new);
+    Ok(paths.iter().flat_map(|path| [line('-', &shown_old, path), line('+', &shown_new, path)]).flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use homard_providers::Wire;
+
+    use super::*;
+
+    #[test]
+    fn a_plan_keeps_comments_and_shows_no_secrets() {
+        let models = vec![ListedModel { id: "m".to_owned(), ..ListedModel::default() }];
+        let report =
+            ServerReport { base_url: "http://h/v1".to_owned(), wire: Wire::OpenAiCompletions, models: models.clone() };
+        let plan = Plan {
+            model: Some("custom/m".to_owned()),
+            server: Some(NewServer { name: "custom".to_owned(), report, models }),
+            workspace: Some("/w".to_owned()),
+        };
+        let old = "{\n  // mine\n  agents: {defaults: {model: 'a/b'}},\n  gateway: {auth: {token: 'hush'}},\n}\n";
+        let new = plan.apply(old).unwrap();
+        assert!(new.contains("// mine") && new.contains("hush"), "{new}");
+        let lines = difference(old, &new).unwrap();
+        let expected = [
+            "- agents.defaults.model: \"a/b\"",
+            "+ agents.defaults.model: \"custom/m\"",
+            "+ agents.defaults.workspace: \"/w\"",
+            "+ models.providers.custom.api: \"openai-completions\"",
+            "+ models.providers.custom.baseUrl: \"http://h/v1\"",
+            "+ models.providers.custom.models: [{\"id\":\"m\"}]",
+        ];
+        assert_eq!(lines, expected);
+        assert_eq!(difference(&new, &new).unwrap(), Vec::<String>::new());
+        assert_eq!(Plan::default().apply(old).unwrap(), old);
+        let changed = difference("{gateway: {auth: {token: 'hush'}}}", "{gateway: {auth: {token: 'other'}}}").unwrap();
+        assert!(!changed.concat().contains("hush") && !changed.concat().contains("other"), "{changed:?}");
+    }
+}

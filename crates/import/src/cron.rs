@@ -26,7 +26,7 @@ pub(super) fn plan_jobs(
     paths: &Paths,
     options: ImportOptions,
 ) {
-    let from = source.root.join("cron/jobs.json");
+    let from = plan.source_file(source, "cron/jobs.json");
     let source_jobs = match read(&from) {
         Ok(Some(file)) => file,
         Ok(None) => return,

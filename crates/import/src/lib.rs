@@ -2,10 +2,11 @@
 //!
 //! The source is only read. First everything is examined and an [`ImportPlan`] is made: [`preview`] ends there. Then
 //! files are copied, each atomically, and last the sessions are stored in one go: an interrupted import can be repeated.
-//! Start with [`import`], then `plan`.
+//! Start with [`import`], then `plan`; `database` turns the databases of OpenClaw 2026.9 into the files that the rest reads.
 
 mod copy;
 mod cron;
+mod database;
 mod defaults;
 mod error;
 mod plan;

@@ -14,6 +14,7 @@ use super::{
     Error,
     copy::{CopyContent, PlannedCopy},
     cron,
+    database::ExportedState,
     defaults::DefaultDifference,
     settings, skills,
     source::{self, OpenclawState},
@@ -33,6 +34,8 @@ pub struct ImportOptions {
 #[derive(Debug, Default)]
 pub struct ImportPlan {
     pub(crate) copies: Vec<PlannedCopy>,
+    /// Content of databases, as files that are copied. Deleted with the plan.
+    pub(crate) exported: Option<ExportedState>,
     /// Records to store once all files are copied.
     pub sessions: Vec<(SessionKey, Record)>,
     pub counts: ImportCounts,
@@ -57,6 +60,12 @@ pub struct ImportCounts {
 }
 
 impl ImportPlan {
+    /// Returns a file of the source, from its database if it is there.
+    pub(crate) fn source_file(&self, source: &OpenclawState, name: &str) -> PathBuf {
+        let exported = self.exported.as_ref().and_then(|exported| exported.file(name));
+        exported.unwrap_or_else(|| source.root.join(name))
+    }
+
     /// Adds a warning about a file or a session.
     pub fn warn(&mut self, item: &dyn std::fmt::Display, why: &str) {
         self.warnings.push(homard_stdx::text::strip_controls(&format!("{item}: {why}")));
@@ -76,11 +85,14 @@ pub(crate) fn make(
     options: ImportOptions,
 ) -> Result<ImportPlan, Error> {
     let mut plan = ImportPlan { not_imported: source.not_imported(), ..ImportPlan::default() };
+    let mut agents = source.agents.clone();
+    plan.exported = ExportedState::of(&source.root, &mut agents)?;
+    plan.warnings.extend(plan.exported.iter().flat_map(|exported| exported.warnings.clone()));
     let config = settings::config(&mut plan, source, paths, options);
     settings::approvals(&mut plan, source, paths, options);
     skills::plan_skills(&mut plan, source, &config, paths, options);
     cron::plan_jobs(&mut plan, source, &config, paths, options);
-    for (agent, folder) in &source.agents {
+    for (agent, folder) in &agents {
         settings::auth_profiles(&mut plan, folder, &paths.state.join("agents").join(agent.as_str()), options);
         let sessions = folder.join("sessions");
         if sessions.is_dir() {

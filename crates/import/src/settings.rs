@@ -113,7 +113,7 @@ fn includes(value: &Value) -> bool {
 /// Plans the approval rules for commands, with a warning: the file has the same format here.
 pub(crate) fn approvals(plan: &mut ImportPlan, source: &OpenclawState, paths: &Paths, options: ImportOptions) {
     let name = "exec-approvals.json";
-    let (from, to) = (source.root.join(name), paths.state.join(name));
+    let (from, to) = (plan.source_file(source, name), paths.state.join(name));
     let text = match fs::read_to_string(&from) {
         Ok(text) => text,
         Err(reason) if reason.kind() == ErrorKind::NotFound => return,

@@ -37,7 +37,11 @@ const NOT_IMPORTED: [(&str, &str); 15] = [
     ("media", "media files stay where they are"),
     ("canvas", "the canvas is not supported yet"),
     ("settings", "speech and wake words are not supported yet"),
-    ("state/openclaw.sqlite", "written by OpenClaw 2026.9; this database is not imported, only files are"),
+    (
+        "state/openclaw.sqlite",
+        "of the databases of OpenClaw 2026.9, sessions, transcripts, auth profiles, cron jobs and exec approvals are \
+         imported; pairings, devices and all else are not",
+    ),
 ];
 
 /// A state directory of OpenClaw's.

@@ -1,4 +1,4 @@
-//! `homard import openclaw`: imports the state of OpenClaw 2026.2. The import itself is in `homard-import`.
+//! `homard import openclaw`: imports the state of OpenClaw 2026.2 and 2026.9. The import itself is in `homard-import`.
 
 pub(super) mod report;
 
@@ -23,8 +23,8 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum From {
-    /// Import config, sessions, transcripts, auth profiles, skills and cron jobs of OpenClaw 2026.2; does not change
-    /// its files
+    /// Import config, sessions, transcripts, auth profiles, skills and cron jobs of OpenClaw 2026.2 or 2026.9; does
+    /// not change its files
     #[command(after_help = "Examples:
   homard import openclaw --dry-run      show what would be imported
   homard import openclaw                import from ~/.openclaw

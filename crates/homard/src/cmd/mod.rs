@@ -77,6 +77,9 @@ Exit codes: 0 success, 1 failure, 2 invalid usage, 74 disk error, 78 invalid con
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// True if no arguments were typed: the first time, the setup is offered before the chat.
+    #[arg(skip)]
+    is_bare: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -160,7 +163,8 @@ impl Cli {
         // Examples are only needed for help and errors, so valid commands are parsed without them.
         let mut args: Vec<_> = std::env::args_os().collect();
         // Elsewhere the help is more useful.
-        if args.len() == 1 && chat::is_interactive() {
+        let is_bare = args.len() == 1 && chat::is_interactive();
+        if is_bare {
             args.push("chat".into());
         }
         let (args, matches) = Self::parse_args(args);
@@ -172,7 +176,8 @@ impl Cli {
             }
             Some(_) | None => examples::inherit_examples(Self::command()).get_matches_from(&args),
         });
-        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+        let parsed = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+        Self { is_bare, ..parsed }
     }
 
     /// Parses the arguments as typed or, if that fails, with the default subcommand inserted. Also returns the
@@ -284,7 +289,12 @@ impl Cli {
     /// Runs the command. A gateway also serves this log to clients.
     pub(crate) async fn run(self, log: Log) -> Result<()> {
         match self.command {
-            Command::Chat(args) => chat::run(&args).await,
+            Command::Chat(args) => {
+                if self.is_bare {
+                    setup::offer().await?;
+                }
+                chat::run(&args).await
+            }
             Command::Setup(args) => setup::run(&args).await,
             Command::Agent(args) => agent::run(args).await,
             Command::Gateway(args) => gateway::run(args, log).await,

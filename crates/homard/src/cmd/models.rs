@@ -17,7 +17,7 @@ use homard_settings::{Config, agents::ConfiguredAgent, paths::Paths};
 
 pub(super) use self::{
     add::{provider_edits, variable_value},
-    set::primary_edit,
+    set::{agent_section, primary_edit},
     status::{ModelStatus, distinct},
     test::{answer_text, document as test_document, failure},
 };

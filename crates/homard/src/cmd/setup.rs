@@ -26,11 +26,11 @@ use homard_settings::{Config, DEMO, NamedModel, paths, paths::Paths};
 use serde_json::{Value, json};
 
 use self::{
-    plan::{NewServer, Plan},
-    questions::{Answers, Source},
+    plan::{NewServer, SetupPlan},
+    questions::{Answers, ModelSource},
 };
 use super::models::{
-    ModelsContext, answer_text,
+    ModelsContext, agent_section, answer_text,
     auth::{self, check_key},
     failure, test_document, variable_value,
 };
@@ -47,7 +47,7 @@ const TEST_LIMIT: Duration = Duration::from_secs(120);
 const WRITTEN_MODELS: usize = 50;
 
 /// What `homard setup` takes.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 #[command(after_help = "Examples:
   homard setup                                                  asks; Ctrl-C at any question changes nothing
   homard setup --yes                                            use the first key or local server that is found
@@ -87,9 +87,9 @@ impl Args {
 }
 
 /// The terminal: questions go to stderr.
-struct Terminal;
+struct TerminalAnswers;
 
-impl Answers for Terminal {
+impl Answers for TerminalAnswers {
     fn tell(&mut self, text: &str) {
         render::remark(text);
     }
@@ -104,12 +104,12 @@ impl Answers for Terminal {
 }
 
 /// Answers for a setup that asks nothing: the default of each question.
-struct Defaults {
+struct DefaultAnswers {
     /// True if texts are shown.
     tells: bool,
 }
 
-impl Answers for Defaults {
+impl Answers for DefaultAnswers {
     fn tell(&mut self, text: &str) {
         if self.tells {
             render::remark(text);
@@ -125,8 +125,15 @@ impl Answers for Defaults {
     }
 }
 
+/// A key that is not stored yet.
+#[derive(Clone)]
+struct NewKey {
+    provider: String,
+    key: String,
+}
+
 /// What was chosen, and what the model answered.
-struct Outcome {
+struct SetupOutcome {
     model: String,
     /// The test; absent for the built-in model.
     test: Option<ModelTest>,
@@ -140,8 +147,8 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         let text = "setup asks questions and needs a terminal; without one, run: homard setup --yes";
         return Err(CliError::usage(text).into());
     }
-    let mut terminal = Terminal;
-    let mut defaults = Defaults { tells: !args.json };
+    let mut terminal = TerminalAnswers;
+    let mut defaults = DefaultAnswers { tells: !args.json };
     let answers: &mut dyn Answers = if is_unattended { &mut defaults } else { &mut terminal };
     let paths = Paths::find()?;
     if !is_unattended {
@@ -166,6 +173,22 @@ fn after_import(error: anyhow::Error) -> anyhow::Error {
         }
         Ok(error) => error.into(),
         Err(error) => error,
+    }
+}
+
+/// Offers the setup at the first start: there is neither a config nor a state, and no key in the environment.
+pub(super) async fn offer() -> Result<()> {
+    let paths = Paths::find()?;
+    if paths.config.exists() || paths.state.exists() {
+        return Ok(());
+    }
+    let chosen = super::config_of(&paths)?;
+    if !super::models::model_status(&chosen.loaded, &paths, None)?.is_demo {
+        return Ok(());
+    }
+    match questions::confirm(&mut TerminalAnswers, "No model is set up yet. Set one up now?", true)? {
+        true => run(&Args::default()).await,
+        false => Ok(()),
     }
 }
 
@@ -195,15 +218,15 @@ async fn configure(
     answers: &mut dyn Answers,
     setup: &ModelsContext,
     imported: Option<Value>,
-) -> Result<Outcome> {
+) -> Result<SetupOutcome> {
     let source = source(args, answers, setup).await?;
-    let mut plan = Plan::default();
+    let mut plan = SetupPlan::default();
     let mut key = None;
     let mut model = DEMO.to_owned();
     match &source {
-        Source::Current(name) => model.clone_from(name),
-        Source::Demo => {}
-        Source::Server { name, base_url, key: server_key } => {
+        ModelSource::Current(name) => model.clone_from(name),
+        ModelSource::Demo => {}
+        ModelSource::Server { name, base_url, key: server_key } => {
             let server = ServerAddress {
                 provider: name.clone(),
                 base_url: base_url.clone(),
@@ -218,27 +241,31 @@ async fn configure(
             model = format!("{name}/{id}");
             let models = written_models(&report.models, &id);
             plan.server = Some(NewServer { name: name.clone(), report, models });
-            key = server_key.as_ref().map(|key| (name.clone(), key.clone()));
+            key = server_key.as_ref().map(|key| NewKey { provider: name.clone(), key: key.clone() });
         }
-        Source::Known(provider) | Source::NewKey { provider, .. } => {
-            if let Source::NewKey { key: new, .. } = &source {
-                key = Some((provider.clone(), new.clone()));
+        ModelSource::Known(provider) | ModelSource::NewKey { provider, .. } => {
+            if let ModelSource::NewKey { key: new, .. } = &source {
+                key = Some(NewKey { provider: provider.clone(), key: new.clone() });
             }
-            let listed = listed_models(setup, provider, key.as_ref().map(|(_, key)| key.as_str())).await?;
+            let listed = listed_models(setup, provider, key.as_ref()).await?;
             model = format!("{provider}/{}", chosen_model(args, answers, provider, &listed)?);
         }
-        Source::Local(server) => {
+        ModelSource::Local(server) => {
             model = format!("{}/{}", server.provider, chosen_model(args, answers, &server.provider, &server.models)?);
         }
     }
-    if !matches!(source, Source::Current(_) | Source::Demo) {
+    if !matches!(source, ModelSource::Current(_) | ModelSource::Demo) {
         plan.model = Some(model.clone());
     }
     plan.workspace = workspace(args, answers, setup)?;
+    let agent = setup.agent(None)?;
+    let own = |has_own: bool| has_own.then(|| agent_section(setup, agent.id.as_str())).transpose();
+    plan.model_section = own(agent.config.model.is_some())?;
+    plan.workspace_section = own(agent.config.workspace.is_some())?;
     let old = Config::read_file(&setup.paths.config).text.unwrap_or_default();
     let new = plan.apply(&old).map_err(|error| CliError::new("config", error.to_string()))?;
     let test = match source {
-        Source::Demo => None,
+        ModelSource::Demo => None,
         _ => Some(test(setup, &new, &model, key.as_ref()).await?),
     };
     if let Some(test) = &test {
@@ -257,12 +284,13 @@ async fn configure(
             }
         }
     }
-    let changed = write(answers, setup, (&old, &new, &plan), key.as_ref())?;
-    Ok(Outcome { model, test, imported, changed })
+    let difference = plan::difference(&old, &new).map_err(|error| CliError::new("config", error.to_string()))?;
+    let changed = write(answers, setup, &plan, &difference, key.as_ref())?;
+    Ok(SetupOutcome { model, test, imported, changed })
 }
 
 /// Returns where the model comes from: from the arguments, the only default, or the answer to a question.
-async fn source(args: &Args, answers: &mut dyn Answers, setup: &ModelsContext) -> Result<Source> {
+async fn source(args: &Args, answers: &mut dyn Answers, setup: &ModelsContext) -> Result<ModelSource> {
     let key = args.key_from_env.as_deref().map(variable_value).transpose()?;
     if let Some(key) = &key {
         check_key(key)?;
@@ -273,18 +301,18 @@ async fn source(args: &Args, answers: &mut dyn Answers, setup: &ModelsContext) -
             let text = format!("--provider \"{typed}\" cannot be the name of a new server; choose another one");
             return Err(CliError::usage(text).into());
         };
-        return Ok(Source::Server { name, base_url: url.trim().to_owned(), key });
+        return Ok(ModelSource::Server { name, base_url: url.trim().to_owned(), key });
     }
     if let Some(typed) = &args.provider {
         let configured = setup.config.models.providers.keys().any(|id| provider_name(id) == provider_name(typed));
         let provider = if configured { provider_name(typed) } else { questions::check_provider(typed)? };
         return Ok(match key {
-            Some(key) => Source::NewKey { provider, key },
-            None => Source::Known(provider),
+            Some(key) => ModelSource::NewKey { provider, key },
+            None => ModelSource::Known(provider),
         });
     }
-    if key.is_some() {
-        return Err(CliError::usage("--key-from-env needs --provider or --url").into());
+    if key.is_some() || args.model.is_some() {
+        return Err(CliError::usage("--key-from-env and --model need --provider or --url").into());
     }
     let detected = detect::detect(setup).await?;
     let is_nothing = detected.current.is_none() && detected.keys.is_empty() && detected.servers.is_empty();
@@ -298,8 +326,8 @@ async fn source(args: &Args, answers: &mut dyn Answers, setup: &ModelsContext) -
 }
 
 /// Returns the models of a provider: those that its server lists, else those of the catalogue.
-async fn listed_models(setup: &ModelsContext, provider: &str, key: Option<&str>) -> Result<Vec<ListedModel>> {
-    let keyring = keyring(setup, key.map(|key| (provider, key)))?;
+async fn listed_models(setup: &ModelsContext, provider: &str, key: Option<&NewKey>) -> Result<Vec<ListedModel>> {
+    let keyring = keyring(setup, key)?;
     match setup.models.listed_by_server(&keyring, provider).await {
         Ok(models) => Ok(models),
         Err(error) if error.kind == homard_model::ErrorKind::Auth => Err(CliError::new("model", error.message).into()),
@@ -312,13 +340,13 @@ async fn listed_models(setup: &ModelsContext, provider: &str, key: Option<&str>)
 }
 
 /// Returns the credentials of the default agent, with a new key that is not stored yet.
-fn keyring(setup: &ModelsContext, key: Option<(&str, &str)>) -> Result<Keyring> {
+fn keyring(setup: &ModelsContext, key: Option<&NewKey>) -> Result<Keyring> {
     let mut keyring = setup.keyring(&setup.agent(None)?)?;
-    if let Some((provider, key)) = key {
+    if let Some(NewKey { provider, key }) = key {
         let (provider, id) = (provider_name(provider), profile_id(provider));
         keyring.profiles.retain(|profile| profile.provider != provider);
         keyring.order.remove(&provider);
-        keyring.profiles.push(CredentialProfile { id, provider, kind: Kind::Key(key.into()) });
+        keyring.profiles.push(CredentialProfile { id, provider, kind: Kind::Key(key.as_str().into()) });
     }
     Ok(keyring)
 }
@@ -363,11 +391,11 @@ fn workspace(args: &Args, answers: &mut dyn Answers, setup: &ModelsContext) -> R
 }
 
 /// Sends the model one request, with the config and the key that are not written yet.
-async fn test(setup: &ModelsContext, text: &str, model: &str, key: Option<&(String, String)>) -> Result<ModelTest> {
+async fn test(setup: &ModelsContext, text: &str, model: &str, key: Option<&NewKey>) -> Result<ModelTest> {
     let loaded = Config::read(&setup.paths.config, text);
     let models = Models::new(&loaded.config, homard_app::environment(&loaded.variables), &setup.paths.state);
     let named: NamedModel = models.entry(model).map_err(|error| CliError::new("config", error.to_string()))?;
-    let keyring = keyring(setup, key.map(|(provider, key)| (provider.as_str(), key.as_str())))?;
+    let keyring = keyring(setup, key)?;
     Ok(models.test(&keyring, &named, TEST_LIMIT).await?)
 }
 
@@ -375,10 +403,10 @@ async fn test(setup: &ModelsContext, text: &str, model: &str, key: Option<&(Stri
 fn write(
     answers: &mut dyn Answers,
     setup: &ModelsContext,
-    (old, new, plan): (&str, &str, &Plan),
-    key: Option<&(String, String)>,
+    plan: &SetupPlan,
+    difference: &[String],
+    key: Option<&NewKey>,
 ) -> Result<Vec<String>> {
-    let difference = plan::difference(old, new).map_err(|error| CliError::new("config", error.to_string()))?;
     let file = credentials_file(&setup.paths, &setup.agent(None)?);
     if difference.is_empty() && key.is_none() {
         return Ok(Vec::new());
@@ -386,14 +414,14 @@ fn write(
     if !difference.is_empty() {
         answers.tell(&format!("{}:\n{}", setup.paths.config.display(), difference.join("\n")));
     }
-    if let Some((provider, _)) = key {
+    if let Some(NewKey { provider, .. }) = key {
         answers.tell(&format!("{}: the key {}", file.display(), profile_id(provider)));
     }
     if !questions::confirm(answers, "Write this?", true)? {
         return Err(CliError { exit: 130, ..CliError::new("interrupted", "nothing was changed") }.into());
     }
     // First the key: a config whose key is missing would not work.
-    if let Some((provider, key)) = key {
+    if let Some(NewKey { provider, key }) = key {
         let name = provider_name(provider);
         auth::store(&file, &name, &profile_id(provider), auth::StoredKind::ApiKey, key)?;
     }
@@ -404,7 +432,7 @@ fn write(
 }
 
 /// Prints what was set up and what to do next.
-fn report(args: &Args, setup: &ModelsContext, outcome: &Outcome) -> Result<()> {
+fn report(args: &Args, setup: &ModelsContext, outcome: &SetupOutcome) -> Result<()> {
     let answer: Option<&TestAnswer> = outcome.test.as_ref().and_then(|test| test.outcome.as_ref().ok());
     let next =
         ["homard agent -m \"What files are here?\"", "homard gateway", "homard channels add telegram --token TOKEN"];

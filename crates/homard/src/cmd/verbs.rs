@@ -28,8 +28,8 @@ const DEFAULTS: [(&[&str], &str); 17] = [
 const SETUP: &str = "set up a model and a workspace with: homard setup\n\
                      set up a channel with: homard channels add CHANNEL\n\
                      then start the gateway with: homard gateway";
-const CHAT: &str =
-    "start the interactive chat with: homard chat\n                    send one message with: homard agent -m TEXT";
+const CHAT: &str = "start the interactive chat with: homard chat\n\
+     send one message with: homard agent -m TEXT";
 const SERVICE: &str = "homard gateway runs in the foreground; a service manager starts and stops it";
 const MODEL: &str = "choose the model with: homard models set MODEL\n\
                      more about models: homard docs models";

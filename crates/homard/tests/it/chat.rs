@@ -106,6 +106,9 @@ fn a_chat_without_a_gateway_starts_its_own_and_is_continued() {
     let Some(tmux) = Tmux::start(&home, "tmux-1", &[]) else {
         return skip("the chat without a gateway", "tmux is not installed");
     };
+    // The first time, the setup is offered.
+    tmux.shows("Set one up now? [Y/n]");
+    tmux.run(&["send-keys", "n", "Enter"]);
     tmux.shows("one was started for this chat");
     tmux.types("What files are here?", "Enter");
     tmux.shows("✓ ls");

@@ -140,6 +140,8 @@ fn without_anything_the_next_step_is_said() {
     let typo = run_command(command(&home, &["setup", "--yes", "--provider", "opnai"]));
     assert!(typo.code == Some(2) && typo.stderr.contains("did you mean \"openai\"?"), "{typo:?}");
     let unset = run_command(command(&home, &["setup", "--yes", "--provider", "openai", "--key-from-env", "NO_KEY"]));
+    let aimless = run_command(command(&home, &["setup", "--yes", "--model", "m"]));
+    assert!(aimless.code == Some(2) && aimless.stderr.contains("--provider or --url"), "{aimless:?}");
     assert!(unset.code == Some(2) && unset.stderr.contains("NO_KEY is not set"), "{unset:?}");
     assert!(!home.state().exists());
 }

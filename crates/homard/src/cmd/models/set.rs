@@ -91,7 +91,7 @@ fn allow(text: &str, model: &str) -> Result<String, EditError> {
 }
 
 /// Returns the section of an agent in the config.
-fn agent_section(setup: &ModelsContext, id: &str) -> Result<Path, CliError> {
+pub(in crate::cmd) fn agent_section(setup: &ModelsContext, id: &str) -> Result<Path, CliError> {
     setup.agent(Some(id))?;
     let agents = Path::root().key("agents");
     let wanted = AgentId::normalize(id);

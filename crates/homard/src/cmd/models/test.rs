@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::ModelsContext;
 use crate::{
     cli_error::CliError,
+    cmd::flags,
     render::{self, Table},
 };
 
@@ -27,9 +28,9 @@ pub(super) struct Test {
     /// Agent whose model and credentials are used [default: the default agent]
     #[arg(long, value_name = "ID")]
     agent: Option<String>,
-    /// Time limit in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    timeout: u64,
+    /// Time limit, such as 90s or 5m; a bare number is seconds
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = flags::seconds)]
+    timeout: Duration,
 }
 
 /// Sends the request, and prints the answer or the failure.
@@ -50,7 +51,7 @@ pub(super) async fn run(setup: &ModelsContext, test: &Test, wants_json: bool) ->
             first
         }
     };
-    let result = setup.models.test(&keyring, &named, Duration::from_secs(test.timeout)).await?;
+    let result = setup.models.test(&keyring, &named, test.timeout).await?;
     let answer = match &result.outcome {
         Ok(answer) => answer,
         Err(_) => return Err(CliError::new("model", failure(&result)).into()),

@@ -13,14 +13,14 @@ use homard_providers::quirks;
 use homard_settings::NamedModel;
 use tokio::time::timeout;
 
-use super::questions::{Detected, LocalServer};
+use super::questions::{Discovery, LocalServer};
 use crate::cmd::models::ModelsContext;
 
 /// Time within which a server on this machine answers.
 const LOCAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Looks for keys and for servers.
-pub(super) async fn detect(setup: &ModelsContext) -> Result<Detected> {
+pub(super) async fn detect(setup: &ModelsContext) -> Result<Discovery> {
     let keyring = setup.keyring(&setup.agent(None)?)?;
     let place = |provider: &str| {
         let keys = setup.models.keys(&keyring, provider).into_iter().flat_map(|(_, keys)| keys);
@@ -48,7 +48,7 @@ pub(super) async fn detect(setup: &ModelsContext) -> Result<Detected> {
         }
     };
     let servers = join_all(local.map(ask)).await.into_iter().flatten().collect();
-    Ok(Detected { current: current_model(setup)?, keys, servers })
+    Ok(Discovery { current: current_model(setup)?, keys, servers })
 }
 
 /// Returns the model that the config names, if it can be used.

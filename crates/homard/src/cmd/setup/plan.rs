@@ -14,13 +14,16 @@ use crate::cmd::models::{primary_edit, provider_edits};
 
 /// What the answers amount to.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Plan {
+pub(super) struct SetupPlan {
     /// Full name of the model; the config's model stays if it is absent.
     pub(super) model: Option<String>,
     /// A server that the config does not have yet.
     pub(super) server: Option<NewServer>,
     /// The workspace, if it is not the default one.
     pub(super) workspace: Option<String>,
+    /// Sections of the model and of the workspace, if the default agent has its own ones.
+    pub(super) model_section: Option<Path>,
+    pub(super) workspace_section: Option<Path>,
 }
 
 /// A server to write into the config.
@@ -32,7 +35,7 @@ pub(super) struct NewServer {
     pub(super) models: Vec<ListedModel>,
 }
 
-impl Plan {
+impl SetupPlan {
     /// Applies the plan to the text of a config. Comments and other settings stay.
     pub(super) fn apply(&self, text: &str) -> Result<String, EditError> {
         let defaults = Path::root().key("agents").key("defaults");
@@ -41,10 +44,11 @@ impl Plan {
             text = provider_edits(&text, name, report, models, None)?;
         }
         if let Some(model) = &self.model {
-            text = primary_edit(&text, &defaults, model)?;
+            text = primary_edit(&text, self.model_section.as_ref().unwrap_or(&defaults), model)?;
         }
         if let Some(workspace) = &self.workspace {
-            text = edit::set(&text, &defaults.key("workspace"), &json!(workspace))?;
+            let section = self.workspace_section.as_ref().unwrap_or(&defaults);
+            text = edit::set(&text, &section.key("workspace"), &json!(workspace))?;
         }
         Ok(text)
     }
@@ -70,10 +74,11 @@ mod tests {
         let models = vec![ListedModel { id: "m".to_owned(), ..ListedModel::default() }];
         let report =
             ServerReport { base_url: "http://h/v1".to_owned(), wire: Wire::OpenAiCompletions, models: models.clone() };
-        let plan = Plan {
+        let plan = SetupPlan {
             model: Some("custom/m".to_owned()),
             server: Some(NewServer { name: "custom".to_owned(), report, models }),
             workspace: Some("/w".to_owned()),
+            ..SetupPlan::default()
         };
         let old = "{\n  // mine\n  agents: {defaults: {model: 'a/b'}},\n  gateway: {auth: {token: 'hush'}},\n}\n";
         let new = plan.apply(old).unwrap();
@@ -88,8 +93,11 @@ mod tests {
             "+ models.providers.custom.models: [{\"id\":\"m\"}]",
         ];
         assert_eq!(lines, expected);
+        let own = SetupPlan { model_section: Some("agents.list[0]".parse().unwrap()), ..plan };
+        let new = own.apply("{agents: {list: [{id: 'a', model: 'a/b'}]}}").unwrap();
+        assert_eq!(edit::value(&new).unwrap()["agents"]["list"][0]["model"], "custom/m", "an agent's own model wins");
         assert_eq!(difference(&new, &new).unwrap(), Vec::<String>::new());
-        assert_eq!(Plan::default().apply(old).unwrap(), old);
+        assert_eq!(SetupPlan::default().apply(old).unwrap(), old);
         let changed = difference("{gateway: {auth: {token: 'hush'}}}", "{gateway: {auth: {token: 'other'}}}").unwrap();
         assert!(!changed.concat().contains("hush") && !changed.concat().contains("other"), "{changed:?}");
     }

@@ -31,7 +31,7 @@ pub(super) struct LocalServer {
 
 /// What was found before the first question.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Detected {
+pub(super) struct Discovery {
     /// The model that the config names.
     pub(super) current: Option<String>,
     /// Providers whose key is in the environment or stored, with the place of the key.
@@ -41,7 +41,7 @@ pub(super) struct Detected {
 
 /// Where the model comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum ModelSource {
     /// The configured model stays.
     Current(String),
     /// A provider whose key exists.
@@ -57,31 +57,31 @@ pub(super) enum Source {
 }
 
 /// Asks where the model should come from. The first option is the default: what exists already, then what was found.
-pub(super) fn source(answers: &mut dyn Answers, detected: &Detected) -> Result<Source> {
+pub(super) fn source(answers: &mut dyn Answers, detected: &Discovery) -> Result<ModelSource> {
     /// An option of the question.
     enum Offer {
-        Ready(Source),
+        Ready(ModelSource),
         NewKey,
         Server,
     }
 
     let mut offers: Vec<(String, Offer)> = Vec::new();
     if let Some(model) = &detected.current {
-        offers.push((format!("keep {model}"), Offer::Ready(Source::Current(model.clone()))));
+        offers.push((format!("keep {model}"), Offer::Ready(ModelSource::Current(model.clone()))));
     }
     for (provider, place) in &detected.keys {
-        offers.push((format!("{provider}, with {place}"), Offer::Ready(Source::Known(provider.clone()))));
+        offers.push((format!("{provider}, with {place}"), Offer::Ready(ModelSource::Known(provider.clone()))));
     }
     for server in &detected.servers {
         let models = render::count(server.models.len(), "model");
         let label = format!("{} on this machine ({}, {models})", server.provider, server.base_url);
-        offers.push((label, Offer::Ready(Source::Local(server.clone()))));
+        offers.push((label, Offer::Ready(ModelSource::Local(server.clone()))));
     }
     offers.push(("a provider for which you have an API key".to_owned(), Offer::NewKey));
     offers.push(("another server with an API of OpenAI or Anthropic".to_owned(), Offer::Server));
     offers.push((
         "none now: the built-in demo model, which is not a language model".to_owned(),
-        Offer::Ready(Source::Demo),
+        Offer::Ready(ModelSource::Demo),
     ));
     let labels: Vec<_> = offers.iter().map(|(label, _)| label.as_str()).collect();
     let chosen = choose(answers, "Where should the model come from?", &labels)?;
@@ -90,10 +90,10 @@ pub(super) fn source(answers: &mut dyn Answers, detected: &Detected) -> Result<S
         Some(Offer::NewKey) => {
             let provider = known_provider(answers)?;
             let key = required_key(answers, &format!("API key for {provider}"))?;
-            Ok(Source::NewKey { provider, key })
+            Ok(ModelSource::NewKey { provider, key })
         }
         Some(Offer::Server) => other_server(answers),
-        None => Ok(Source::Demo),
+        None => Ok(ModelSource::Demo),
     }
 }
 
@@ -150,7 +150,7 @@ fn required_key(answers: &mut dyn Answers, label: &str) -> Result<String> {
     }
 }
 
-fn other_server(answers: &mut dyn Answers) -> Result<Source> {
+fn other_server(answers: &mut dyn Answers) -> Result<ModelSource> {
     let base_url = loop {
         let typed = answers.text("Base URL, such as http://127.0.0.1:8000/v1:")?;
         match typed.trim() {
@@ -177,7 +177,7 @@ fn other_server(answers: &mut dyn Answers) -> Result<Source> {
             },
         }
     };
-    Ok(Source::Server { name, base_url, key })
+    Ok(ModelSource::Server { name, base_url, key })
 }
 
 /// Returns the name of a new provider, if it is usable.
@@ -285,13 +285,13 @@ mod tests {
         ids.iter().map(|id| ListedModel { id: (*id).to_owned(), ..ListedModel::default() }).collect()
     }
 
-    fn detected() -> Detected {
+    fn detected() -> Discovery {
         let server = LocalServer {
             provider: "ollama".to_owned(),
             base_url: "http://127.0.0.1:11434/v1".to_owned(),
             models: listed(&["qwen3"]),
         };
-        Detected {
+        Discovery {
             current: Some("a/b".to_owned()),
             keys: vec![("openai".to_owned(), "OPENAI_API_KEY in the environment".to_owned())],
             servers: vec![server],
@@ -307,19 +307,19 @@ mod tests {
             assert!(script.answers.is_empty(), "{answers:?}");
             chosen.unwrap()
         };
-        assert_eq!(chosen(&[""]), Source::Current("a/b".to_owned()));
-        assert_eq!(chosen(&["2"]), Source::Known("openai".to_owned()));
-        assert_eq!(chosen(&["9", "x", "3"]), Source::Local(detected.servers[0].clone()));
-        let typed = Source::NewKey { provider: "anthropic".to_owned(), key: "sk-1".to_owned() };
+        assert_eq!(chosen(&[""]), ModelSource::Current("a/b".to_owned()));
+        assert_eq!(chosen(&["2"]), ModelSource::Known("openai".to_owned()));
+        assert_eq!(chosen(&["9", "x", "3"]), ModelSource::Local(detected.servers[0].clone()));
+        let typed = ModelSource::NewKey { provider: "anthropic".to_owned(), key: "sk-1".to_owned() };
         assert_eq!(chosen(&["4", "antropic", "Anthropic", "two words", " sk-1 "]), typed);
-        let server = |key: Option<&str>| Source::Server {
+        let server = |key: Option<&str>| ModelSource::Server {
             name: "custom".to_owned(),
             base_url: "http://h/v1".to_owned(),
             key: key.map(str::to_owned),
         };
         assert_eq!(chosen(&["5", "h", "http://h/v1", "open ai", "openai", "", ""]), server(None));
         assert_eq!(chosen(&["5", "http://h/v1", "", "k"]), server(Some("k")));
-        assert_eq!(chosen(&["6"]), Source::Demo);
+        assert_eq!(chosen(&["6"]), ModelSource::Demo);
     }
 
     #[test]

@@ -193,7 +193,7 @@ impl Edit {
         let mut patch = json!({"name": self.name, "agentId": self.agent});
         if self.at.is_some() || self.every.is_some() || self.cron.is_some() {
             patch["schedule"] =
-                schedule(self.at.as_deref(), self.every.as_deref(), (self.cron.as_deref(), self.tz.as_deref()), now)?;
+                schedule(self.at.as_deref(), self.every.as_deref(), self.cron.as_deref(), self.tz.as_deref(), now)?;
         }
         if let Some(text) = &self.event {
             patch["payload"] = json!({"kind": "systemEvent", "text": text});
@@ -219,7 +219,8 @@ impl Edit {
 fn schedule(
     at: Option<&str>,
     every: Option<&str>,
-    (cron, tz): (Option<&str>, Option<&str>),
+    cron: Option<&str>,
+    tz: Option<&str>,
     now: u64,
 ) -> Result<Value, CliError> {
     Ok(match (at, every) {
@@ -239,8 +240,8 @@ fn schedule(
 impl Add {
     /// Returns the job in the form that the gateway expects.
     fn job(&self, now: u64) -> Result<Value, CliError> {
-        let cron = (self.cron.as_deref(), self.tz.as_deref());
-        let schedule = schedule(self.at.as_deref(), self.every.as_deref(), cron, now)?;
+        let [at, every, cron, tz] = [&self.at, &self.every, &self.cron, &self.tz].map(Option::as_deref);
+        let schedule = schedule(at, every, cron, tz, now)?;
         let payload = match &self.event {
             Some(text) => json!({"kind": "systemEvent", "text": text}),
             None => {

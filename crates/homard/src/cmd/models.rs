@@ -56,11 +56,11 @@ enum Command {
         probe: bool,
     },
     /// Set the model that agents use
-    Set(set::Set),
+    Set(set::Args),
     /// Send a model one small request and show the answer, its time, the URL and the API
     Test(test::Test),
     /// Add a server with an API of OpenAI or Anthropic: asks it for its models and detects the API
-    Add(add::Add),
+    Add(add::Args),
     /// List the models of all configured providers
     List {
         /// Only models of this provider

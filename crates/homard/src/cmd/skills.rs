@@ -100,8 +100,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
         Some(Command::List { eligible }) => list.list(*eligible, args.json),
         Some(Command::Info { name }) => list.info(name, args.json),
         Some(Command::Check) => check::run(&list, args.json),
-        Some(Command::Enable { name }) => install::switch(&list, &paths, (name, true), args.json),
-        Some(Command::Disable { name }) => install::switch(&list, &paths, (name, false), args.json),
+        Some(Command::Enable { name }) => install::switch(&list, &paths, name, true, args.json),
+        Some(Command::Disable { name }) => install::switch(&list, &paths, name, false, args.json),
         // Done above: they need no list.
         Some(Command::Install { .. } | Command::New(_)) => Ok(()),
     }

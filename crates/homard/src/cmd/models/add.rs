@@ -28,7 +28,7 @@ const MAX_MODELS: usize = 50;
   homard models add mine http://127.0.0.1:8000/v1
   homard models add proxy https://llm.example.com --key-from-env PROXY_KEY --set
   homard models add proxy https://llm.example.com/v1 --key --model large")]
-pub(super) struct Add {
+pub(super) struct Args {
     /// Name of the provider, chosen by you; models are named NAME/MODEL
     name: String,
     /// Base URL, such as http://127.0.0.1:8000/v1
@@ -51,7 +51,7 @@ pub(super) struct Add {
 }
 
 /// Asks the server, and writes the provider into the config.
-pub(super) async fn run(setup: &ModelsContext, add: &Add, wants_json: bool) -> Result<()> {
+pub(super) async fn run(setup: &ModelsContext, add: &Args, wants_json: bool) -> Result<()> {
     let name = add.name.trim();
     if name.is_empty() || name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control()) {
         return Err(CliError::usage("the name must not be empty or contain a slash, colon or space").into());

@@ -20,7 +20,7 @@ use crate::{cli_error::CliError, cmd::channels::edit_config, render};
   homard models set openai/gpt-6.1-sol
   homard models set ollama/qwen3 --fallback openai/gpt-6.1-sol
   homard models set mine/large --agent work")]
-pub(super) struct Set {
+pub(super) struct Args {
     /// Model as PROVIDER/MODEL, or an alias
     model: String,
     /// Agent that uses it [default: all agents without a model of their own]
@@ -32,7 +32,7 @@ pub(super) struct Set {
 }
 
 /// Writes the choice into the config.
-pub(super) fn run(setup: &ModelsContext, set: &Set, wants_json: bool) -> Result<()> {
+pub(super) fn run(setup: &ModelsContext, set: &Args, wants_json: bool) -> Result<()> {
     for name in [&set.model].into_iter().chain(&set.fallback) {
         setup.models.entry(name).map_err(|error| CliError::new("config", format!("model \"{name}\": {error}")))?;
     }

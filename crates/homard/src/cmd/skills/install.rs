@@ -104,7 +104,7 @@ fn copy(from: &Path, to: &Path, budget: &mut CopyBudget) -> Result<()> {
 }
 
 /// Enables or disables a skill in the config. A running gateway applies it immediately.
-pub(super) fn switch(list: &SkillList, paths: &Paths, (name, is_enabled): (&str, bool), is_json: bool) -> Result<()> {
+pub(super) fn switch(list: &SkillList, paths: &Paths, name: &str, is_enabled: bool, is_json: bool) -> Result<()> {
     let skill = &list.skill(name)?.skill;
     let key = Key::root().key("skills").key("entries").key(&skill.key).key("enabled");
     let change = edit_config(paths, |text| edit::set(text, &key, &json!(is_enabled)))?;

@@ -143,7 +143,8 @@ struct SetupOutcome {
 
 pub(super) async fn run(args: &Args) -> Result<()> {
     let is_unattended = args.is_unattended();
-    if !is_unattended && !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+    let can_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
+    if !is_unattended && !can_ask {
         let text = "setup asks questions and needs a terminal; without one, run: homard setup --yes";
         return Err(CliError::usage(text).into());
     }
@@ -264,10 +265,8 @@ async fn configure(
     plan.workspace_section = own(agent.config.workspace.is_some())?;
     let old = Config::read_file(&setup.paths.config).text.unwrap_or_default();
     let new = plan.apply(&old).map_err(|error| CliError::new("config", error.to_string()))?;
-    let test = match source {
-        ModelSource::Demo => None,
-        _ => Some(test(setup, &new, &model, key.as_ref()).await?),
-    };
+    let test =
+        if matches!(source, ModelSource::Demo) { None } else { Some(test(setup, &new, &model, key.as_ref()).await?) };
     if let Some(test) = &test {
         match &test.outcome {
             Ok(answer) => answers.tell(&answer_text(test, answer)),

@@ -73,7 +73,7 @@ fn all() -> Vec<ParamsType> {
             AddParams, GetParams, LastHeartbeatParams, ListParams, RemoveParams, RunParams, RunsParams,
             SetHeartbeatsParams, StatusParams, UpdateParams, WakeParams,
         },
-        devices::{DecideParams, ListParams, RemoveParams, RenameParams, RevokeParams, TokenParams},
+        devices::{DecideParams, ListParams, LoginCodeParams, RemoveParams, RenameParams, RevokeParams, TokenParams},
         subscribe::{MessagesParams, SubscribeParams},
         gateway::{HealthParams, StatusParams},
         queries::{
@@ -82,7 +82,7 @@ fn all() -> Vec<ParamsType> {
         },
         logs::{TailParams},
         models::{ListParams},
-        runs::{DropParams, GetParams, HeldParams, ListParams, ReleaseParams, TraceParams},
+        runs::{DropParams, GetParams, HeldParams, ListParams, ReleaseParams, ToolsParams, TraceParams},
         sessions::{
             CompactParams, CompactionsParams, CreateParams, DeleteParams, DescribeParams, ListParams, PatchParams,
             PreviewParams, ResetParams, ResolveParams, UndoCompactionParams,

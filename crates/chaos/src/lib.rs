@@ -1,8 +1,8 @@
 //! The crash test of a whole gateway: it is killed repeatedly while clients use it, and then nothing may be lost.
 //!
-//! A development tool behind `homard chaos`; the product does not depend on it. [`victim`] is the gateway, [`model`]
-//! answers it by a [`script`], [`sender`]s keep it busy, the [`killer`] kills it; [`verify`] requests every result again,
-//! and [`check`] compares the disk with what the clients received. Start with [`run`].
+//! A development tool behind `homard chaos`; the product does not depend on it. `victim` is the gateway, `model`
+//! answers it by a `script`, `sender`s keep it busy, the `killer` kills it; `verify` requests every result again,
+//! and `check` compares the disk with what the clients received. Start with [`run`].
 
 mod check;
 mod killer;

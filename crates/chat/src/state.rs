@@ -1,7 +1,7 @@
 //! The state of the chat: what happened so far, and what the user is about to send.
 //!
 //! [`State::update`] is pure: time and ids come with its arguments. What has to be done outside is returned as
-//! [`Effect`]s. No message is lost: what was sent stays in [`pending`] until the gateway has put it into the
+//! [`Effect`]s. No message is lost: what was sent stays in `pending` until the gateway has put it into the
 //! conversation, and is sent again, under the same id, after the connection broke.
 
 mod frames;

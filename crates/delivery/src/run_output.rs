@@ -292,7 +292,7 @@ impl RunOutput {
         inner.broken.map(|broken| broken.saturating_sub(inner.missing) as usize)
     }
 
-    /// Returns the reason for dropping a queued block: [`ABORTED`] if the run was aborted, [`WITHDRAWN`] if the block
+    /// Returns the reason for dropping a queued block: [`ABORTED`] if the run was aborted, `WITHDRAWN` if the block
     /// or an earlier one has failed; `None` if it is to be sent.
     pub fn withdrawal(&self, block: u32) -> Option<&'static str> {
         let inner = self.lock();

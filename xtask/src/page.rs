@@ -81,7 +81,9 @@ fn install(source: &Path) -> Result<()> {
     if fs::read(&installed).is_ok_and(|found| found == wanted) {
         return Ok(());
     }
-    shell::run(npm(source).args(["ci", "--no-audit", "--no-fund", "--loglevel=error"]))?;
+    // `npm ci` also wants the optional packages of all other platforms in the lock file, and some of them cannot be
+    // resolved. This installs the locked versions, too, and leaves the lock file alone.
+    shell::run(npm(source).args(["install", "--no-save", "--no-audit", "--no-fund", "--loglevel=error"]))?;
     fs::write(&installed, wanted).with_context(|| format!("cannot write {}", installed.display()))
 }
 

@@ -274,8 +274,10 @@ export function useRowKeys(count: number, open: (at: number) => void): [number, 
     const press = (event: KeyboardEvent) => {
       const { count, open, selected } = current.current;
       if (isTyping(event) || event.ctrlKey || event.metaKey || event.altKey) return;
-      if (event.key === "j") select(Math.min(count - 1, selected + 1));
-      else if (event.key === "k") select(Math.max(0, selected - 1));
+      // The next key may come before the next rendering.
+      const moveTo = (at: number) => select((current.current.selected = at));
+      if (event.key === "j") moveTo(Math.min(count - 1, selected + 1));
+      else if (event.key === "k") moveTo(Math.max(0, selected - 1));
       else if (event.key === "Enter" && selected >= 0 && !(event.target as Element).closest?.("a, button, summary")) open(selected);
       else return;
       event.preventDefault();

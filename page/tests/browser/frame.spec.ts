@@ -108,6 +108,7 @@ test("everything is reached with the keyboard", async ({ page, open }) => {
   await page.keyboard.press("/");
   await expect(page.getByRole("searchbox", { name: "Search runs" })).toBeFocused();
   await page.keyboard.press("Escape");
+  await expect(page.getByRole("listitem").filter({ hasText: "scripted/one" }).first()).toBeVisible();
   await page.keyboard.press("j");
   await page.keyboard.press("Enter");
   await expect(page.getByRole("list", { name: "Steps" })).toBeVisible();

@@ -67,6 +67,8 @@ test("an edit is shown as a difference, and a long result with virtual rows", as
   await expect(page.locator(".diff .added")).toContainText("+ TWO");
   await send(page, 'tool exec {"command":"seq 1 1000"}');
   await expect(page.locator("details.tool")).toHaveCount(3);
+  // The card of a call that still runs is drawn anew with its result.
+  await expect(page.getByRole("article", { name: "Agent, working" })).toBeHidden();
   await page.locator("details.tool summary").last().click();
   await expect(page.locator(".long-row").first()).toHaveText("1");
   expect(await page.locator(".long-row").count()).toBeLessThan(100);

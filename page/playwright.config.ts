@@ -8,7 +8,7 @@ export default defineConfig({
   workers: 2,
   fullyParallel: false,
   // A retry that passes is reported as flaky, and does not hold up a landing.
-  retries: process.env["CI"] ? 1 : 0,
+  retries: process.env["CI"] ? 2 : 0,
   reporter: process.env["CI"] ? "line" : "list",
   outputDir: "test-results",
   use: {

@@ -7,7 +7,7 @@ export default defineConfig({
   // Each file has its own gateway.
   workers: 2,
   fullyParallel: false,
-  // A retry that passes is reported as flaky, and does not hold up a landing.
+  // A test that passes only when it is retried is reported as flaky.
   retries: process.env["CI"] ? 2 : 0,
   reporter: process.env["CI"] ? "line" : "list",
   outputDir: "test-results",

@@ -66,19 +66,42 @@ impl CliError {
         if let Some(error) = error.downcast_ref::<homard_client::Error>() {
             return Some(error.into());
         }
+        if let Some(error) = error.downcast_ref::<homard_setup::Error>() {
+            return Self::of_setup(error);
+        }
         if let Some(homard_app::Error::Permissions(text)) = error.downcast_ref() {
             return Some(Self::new("permissions", text));
         }
         if let Some(homard_import::Error::Source(text)) = error.downcast_ref() {
             return Some(Self::usage(text));
         }
-        match error.downcast_ref::<homard_settings::Error>()? {
+        Self::of_settings(error.downcast_ref::<homard_settings::Error>()?)
+    }
+
+    fn of_settings(error: &homard_settings::Error) -> Option<Self> {
+        match error {
             homard_settings::Error::Unusable(text) => Some(Self::config(text)),
             homard_settings::Error::Environment(_)
             | homard_settings::Error::Port { .. }
             | homard_settings::Error::Path { .. }
             | homard_settings::Error::Model(_) => None,
         }
+    }
+
+    fn of_setup(error: &homard_setup::Error) -> Option<Self> {
+        Some(match error {
+            homard_setup::Error::Usage(text) => Self::usage(text),
+            homard_setup::Error::NotFound(text) => Self::not_found(text),
+            homard_setup::Error::Config(text) => Self::new("config", text),
+            homard_setup::Error::Model(text) => Self::new("model", text),
+            homard_setup::Error::NoModel(text) => Self::new("no_model", text),
+            homard_setup::Error::Interrupted(text) => Self { exit: 130, ..Self::new("interrupted", text) },
+            homard_setup::Error::Settings(error) => return Self::of_settings(error),
+            homard_setup::Error::Input(_)
+            | homard_setup::Error::Change(_)
+            | homard_setup::Error::App(_)
+            | homard_setup::Error::Credentials(_) => return None,
+        })
     }
 }
 

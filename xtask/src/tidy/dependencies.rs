@@ -264,6 +264,20 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
         ]),
     ),
     (
+        "homard-setup",
+        AllowedDependencies::UseAndTestWithAny(&[
+            "homard-app",
+            "homard-config",
+            "homard-credentials",
+            "homard-model",
+            "homard-proto",
+            "homard-providers",
+            "homard-runtime",
+            "homard-settings",
+            "homard-store",
+        ]),
+    ),
+    (
         "homard-chaos",
         AllowedDependencies::Use(&["homard-client", "homard-credentials", "homard-runtime", "homard-settings"]),
     ),

@@ -2,7 +2,7 @@
 //! are asked, but no gateway is, so it works beside one.
 
 mod add;
-pub(super) mod auth;
+mod auth;
 mod list;
 mod set;
 mod status;
@@ -10,18 +10,12 @@ mod test;
 
 use anyhow::Result;
 use clap::Subcommand;
-use homard_app::models::Models;
 use homard_config::LoadedConfig;
-use homard_credentials::auth_profiles::{Keyring, credentials_file};
-use homard_settings::{Config, agents::ConfiguredAgent, paths::Paths};
+use homard_settings::{Config, paths::Paths};
+use homard_setup::{ModelsContext, inventory::Selection, status::ModelStatus};
 
-pub(super) use self::{
-    add::{provider_edits, variable_value},
-    set::{agent_section, primary_edit},
-    status::{ModelStatus, distinct},
-    test::{answer_text, document as test_document, failure},
-};
-use crate::cli_error::CliError;
+pub(super) use self::test::{answer_text, document as test_document};
+use crate::render;
 
 /// What `homard models` takes.
 #[derive(Debug, clap::Args)]
@@ -103,52 +97,32 @@ enum AuthCommand {
 
 /// Returns the model status of an agent; without an id, of the default agent.
 pub(super) fn model_status(loaded: &LoadedConfig<Config>, paths: &Paths, agent: Option<&str>) -> Result<ModelStatus> {
-    let models = Models::new(&loaded.config, homard_app::environment(&loaded.variables), &paths.state);
-    ModelStatus::find(&ModelsContext { models, config: loaded.config.clone(), paths: paths.clone() }, agent)
+    Ok(ModelStatus::find(&ModelsContext::of(loaded, paths.clone()), agent)?)
+}
+
+/// Reads the config. Warns on stderr if a copy is used in its place.
+pub(super) fn read_context(paths: Paths) -> Result<ModelsContext> {
+    let (setup, warning) = ModelsContext::read(paths)?;
+    warning.iter().for_each(|warning| render::remark(warning));
+    Ok(setup)
 }
 
 pub(super) async fn run(args: &Args) -> Result<()> {
-    let setup = ModelsContext::read(Paths::find()?)?;
+    let setup = read_context(Paths::find()?)?;
     match &args.command {
         Command::Status { agent, probe } => status::run(&setup, agent.as_deref(), *probe, args.json).await,
         Command::Set(set) => set::run(&setup, set, args.json),
         Command::Test(test) => test::run(&setup, test, args.json).await,
         Command::Add(add) => add::run(&setup, add, args.json).await,
         Command::List { provider, probe: true, .. } => list::run_probe(&setup, provider.as_deref(), args.json).await,
-        Command::List { provider, all, probe: false } => list::run(&setup, provider.as_deref(), *all, args.json),
+        Command::List { provider, all, probe: false } => {
+            let all = if *all { Selection::All } else { Selection::Usable };
+            list::run(&setup, provider.as_deref().map_or(all, Selection::Provider), args.json)
+        }
         Command::Auth { command: AuthCommand::List { agent } } => auth::list(&setup, agent.as_deref(), args.json),
         Command::Auth { command: AuthCommand::Add(add) } => auth::add(&setup, add, args.json),
         Command::Auth { command: AuthCommand::Remove { id, agent } } => {
             auth::remove(&setup, id, agent.as_deref(), args.json)
         }
-    }
-}
-
-/// Inputs of the subcommands.
-pub(super) struct ModelsContext {
-    pub(super) paths: Paths,
-    pub(super) config: Config,
-    pub(super) models: Models,
-}
-
-impl ModelsContext {
-    /// Reads the config and the environment.
-    pub(super) fn read(paths: Paths) -> Result<Self> {
-        let chosen = crate::cmd::config_of(&paths)?;
-        let LoadedConfig { config, variables, .. } = chosen.loaded;
-        let models = Models::new(&config, homard_app::environment(&variables), &paths.state);
-        Ok(Self { models, config, paths })
-    }
-
-    /// Returns an agent by its id; without one, the default agent.
-    pub(super) fn agent(&self, id: Option<&str>) -> Result<ConfiguredAgent<'_>, CliError> {
-        let no_such = || {
-            CliError::usage(format!("unknown agent \"{}\"; list agents with: homard agents", id.unwrap_or_default()))
-        };
-        self.config.agents.member(id).ok_or_else(no_such)
-    }
-
-    pub(super) fn keyring(&self, agent: &ConfiguredAgent<'_>) -> Result<Keyring> {
-        Ok(Keyring::open(credentials_file(&self.paths, agent), &self.models.client)?.0)
     }
 }

@@ -5,11 +5,11 @@ use homard_agent::row::status_row;
 use homard_prompt::shortening;
 use homard_proto::AgentId;
 use homard_runtime::Ambient;
+use homard_setup::status::ModelStatus;
 use serde_json::{Value, json};
 
 use super::{
-    health,
-    models::{self, ModelStatus},
+    health, models,
     query::{Args, CommandContext},
     sessions,
 };

@@ -1,12 +1,13 @@
 //! Checks that every agent has a usable model, by the config and the credentials. No request is sent.
 
 use homard_prompt::shortening;
+use homard_setup::status::{ModelStatus, distinct};
 
 use super::{
     CheckContext,
     finding::{CheckReport, DoctorFinding},
 };
-use crate::cmd::models::{ModelStatus, distinct, model_status};
+use crate::cmd::models::model_status;
 
 /// Same as `homard models status`, for every agent.
 pub(super) fn check(context: &CheckContext) -> CheckReport {

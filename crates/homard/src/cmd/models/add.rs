@@ -1,26 +1,21 @@
 //! `homard models add`: adds a server to the config, with the models that it lists and the API that it speaks.
 
 use anyhow::Result;
-use homard_app::model_check::{ServerAddress, ServerReport};
-use homard_config::{
-    edit::{self, EditError},
-    path::Path,
-};
+use homard_app::model_check::ServerAddress;
+use homard_config::path::Path;
 use homard_credentials::auth_profiles::credentials_file;
 use homard_model::catalog::provider_name;
-use homard_providers::{Credentials, ListedModel, Wire};
-use homard_settings::paths;
-use serde_json::{Value, json};
-
-use super::{ModelsContext, auth, set::primary_edit};
-use crate::{
-    cli_error::CliError,
-    cmd::{channels::edit_config, prompt},
-    render,
+use homard_providers::{Credentials, Wire};
+use homard_setup::{
+    ModelsContext,
+    credentials::{self, StoredKind},
+    edit_config,
+    model_choice::primary_edit,
+    provider::{check_name, provider_edits, variable_value, written_models},
 };
+use serde_json::json;
 
-/// Maximum number of models that are written without being named.
-const MAX_MODELS: usize = 50;
+use crate::{cli_error::CliError, cmd::prompt, render};
 
 /// A server to be added.
 #[derive(Debug, clap::Args)]
@@ -52,10 +47,7 @@ pub(super) struct Args {
 
 /// Asks the server, and writes the provider into the config.
 pub(super) async fn run(setup: &ModelsContext, add: &Args, wants_json: bool) -> Result<()> {
-    let name = add.name.trim();
-    if name.is_empty() || name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control()) {
-        return Err(CliError::usage("the name must not be empty or contain a slash, colon or space").into());
-    }
+    let name = check_name(&add.name)?;
     let wire = add.api.as_deref().map(|api| {
         let supported = || Wire::ALL.map(Wire::api).join(", ");
         Wire::from_api(api).ok_or_else(|| CliError::usage(format!("unknown API \"{api}\"; supported: {}", supported())))
@@ -67,7 +59,7 @@ pub(super) async fn run(setup: &ModelsContext, add: &Args, wants_json: bool) -> 
         (None, false) => None,
     };
     if let Some(key) = &key {
-        auth::check_key(key)?;
+        credentials::check_key(key)?;
     }
     let server = ServerAddress {
         provider: name.to_owned(),
@@ -83,7 +75,7 @@ pub(super) async fn run(setup: &ModelsContext, add: &Args, wants_json: bool) -> 
     if let (Some(key), true) = (&key, add.key) {
         let path = credentials_file(&setup.paths, &setup.agent(None)?);
         let provider = provider_name(name);
-        auth::store(&path, &provider, &format!("{provider}:default"), auth::StoredKind::ApiKey, key)?;
+        credentials::store(&path, &provider, &format!("{provider}:default"), StoredKind::ApiKey, key)?;
     }
     let change = edit_config(&setup.paths, |text| {
         let text = provider_edits(text, name, &report, &models, add.key_from_env.as_deref())?;
@@ -114,100 +106,4 @@ pub(super) async fn run(setup: &ModelsContext, add: &Args, wants_json: bool) -> 
     }
     let next = if add.set { String::new() } else { format!(" {first}") };
     Ok(render::print(&render::strip_controls(&format!("check that it answers with: homard models test{next}")))?)
-}
-
-/// Returns the models to write: the named ones, else the listed ones if they are few, else the first.
-fn written_models(report: &ServerReport, named: &[String]) -> Result<Vec<ListedModel>, CliError> {
-    if named.is_empty() {
-        return Ok(report.models.iter().take(MAX_MODELS).cloned().collect());
-    }
-    let model = |id: &String| {
-        if let Some(listed) = report.models.iter().find(|listed| listed.id == *id) {
-            return Ok(listed.clone());
-        }
-        let ids = report.models.iter().map(|listed| listed.id.as_str());
-        match homard_config::nearest(id, ids) {
-            Some(similar) => Err(CliError::usage(format!(
-                "the server does not list the model \"{id}\"; did you mean \"{similar}\"?"
-            ))),
-            None => Ok(ListedModel { id: id.clone(), ..ListedModel::default() }),
-        }
-    };
-    named.iter().map(model).collect()
-}
-
-/// Writes a provider into the text of a config.
-pub(in crate::cmd) fn provider_edits(
-    text: &str,
-    name: &str,
-    report: &ServerReport,
-    models: &[ListedModel],
-    key_variable: Option<&str>,
-) -> Result<String, EditError> {
-    let section = Path::root().key("models").key("providers").key(name);
-    let model = |model: &ListedModel| {
-        let mut entry = json!({"id": model.id});
-        for (name, number) in [("contextWindow", model.context_window), ("maxTokens", model.max_output)] {
-            if let Some(number) = number {
-                entry[name] = json!(number);
-            }
-        }
-        entry
-    };
-    let settings: [(&str, Value); 3] = [
-        ("baseUrl", json!(report.base_url)),
-        ("api", json!(report.wire.api())),
-        ("models", models.iter().map(model).collect()),
-    ];
-    let key = key_variable.map(|variable| ("apiKey", json!(format!("${{{variable}}}"))));
-    let mut all = settings.into_iter().chain(key);
-    all.try_fold(text.to_owned(), |text, (name, value)| edit::set(&text, &section.key(name), &value))
-}
-
-/// Returns the value of an environment variable that holds a key.
-pub(in crate::cmd) fn variable_value(name: &str) -> Result<String, CliError> {
-    let value = paths::env(name).and_then(|value| value.into_string().ok()).unwrap_or_default();
-    match value.trim() {
-        "" => Err(CliError::usage(format!("the environment variable {name} is not set"))),
-        value => Ok(value.to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn report(ids: &[&str]) -> ServerReport {
-        let model = |id: &&str| ListedModel { id: (*id).to_owned(), ..ListedModel::default() };
-        let models = ids.iter().map(model).collect();
-        ServerReport { base_url: "http://h/v1".to_owned(), wire: Wire::OpenAiCompletions, models }
-    }
-
-    #[test]
-    fn a_provider_is_written_next_to_comments_and_other_settings() {
-        let mut report = report(&["m"]);
-        report.models[0].context_window = Some(9);
-        let text = "{models: {providers: {mine: {headers: {a: 'b'} /* kept */}}}}";
-        let text = provider_edits(text, "mine", &report, &report.models, Some("MY_KEY")).unwrap();
-        assert!(text.contains("/* kept */"), "{text}");
-        let mine = &edit::value(&text).unwrap()["models"]["providers"]["mine"];
-        assert_eq!(
-            *mine,
-            json!({"headers": {"a": "b"}, "baseUrl": "http://h/v1", "api": "openai-completions",
-                "models": [{"id": "m", "contextWindow": 9}], "apiKey": "${MY_KEY}"})
-        );
-    }
-
-    #[test]
-    fn a_mistyped_model_is_refused_and_an_unlisted_one_is_not() {
-        let report = report(&["qwen3-large"]);
-        let ids = |named: &[&str]| {
-            let named: Vec<_> = named.iter().map(|name| (*name).to_owned()).collect();
-            let models = written_models(&report, &named).map_err(|error| error.message)?;
-            Ok::<_, String>(models.into_iter().map(|model| model.id).collect::<Vec<_>>())
-        };
-        assert_eq!(ids(&[]).unwrap(), ["qwen3-large"]);
-        assert_eq!(ids(&["other"]).unwrap(), ["other"]);
-        assert!(ids(&["qwen3-lage"]).unwrap_err().contains("did you mean \"qwen3-large\"?"));
-    }
 }

@@ -1,8 +1,6 @@
 //! Lists, adds and removes API keys. A key is never an argument, which other users of the machine could see, and never
 //! printed.
 
-use std::path::Path;
-
 use anyhow::Result;
 use homard_app::keys;
 use homard_credentials::auth_profiles::{
@@ -10,11 +8,13 @@ use homard_credentials::auth_profiles::{
     file::{self, Fields},
 };
 use homard_journal::lock;
-use homard_model::catalog::{self, provider_name};
-use homard_providers::quirks;
+use homard_model::catalog::provider_name;
+use homard_setup::{
+    ModelsContext,
+    credentials::{self, StoredKind, check_key, known, store},
+};
 use serde_json::{Value, json};
 
-use super::ModelsContext;
 use crate::{
     cli_error::CliError,
     cmd::{
@@ -23,9 +23,6 @@ use crate::{
     },
     render::{self, Table},
 };
-
-/// Maximum length of a key.
-const MAX_KEY: usize = 16 * 1024;
 
 /// A new key.
 #[derive(Debug, clap::Args)]
@@ -69,46 +66,6 @@ pub(super) fn add(setup: &ModelsContext, add: &Add, wants_json: bool) -> Result<
     let order_note = order_note
         .map(|(name, _)| format!("auth.order.{name} does not list this profile, so it is not used; add it there"));
     print_result(setup, &json!({"ok": true, "profile": id, "did": action, "file": path}), order_note, wants_json)
-}
-
-/// Checks that a text can be a key.
-pub(in crate::cmd) fn check_key(key: &str) -> Result<(), CliError> {
-    if key.is_empty() || key.len() > MAX_KEY || key.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        return Err(CliError::usage("invalid key: it must be one word on one line, and not empty"));
-    }
-    Ok(())
-}
-
-/// The kind of a stored credential.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::cmd) enum StoredKind {
-    ApiKey,
-    Token,
-}
-
-/// Stores a credential under a profile id. Returns true if it is new.
-pub(in crate::cmd) fn store(path: &Path, provider: &str, id: &str, kind: StoredKind, key: &str) -> Result<bool> {
-    let profile = match kind {
-        StoredKind::Token => json!({"type": "token", "provider": provider, "token": key}),
-        StoredKind::ApiKey => json!({"type": "api_key", "provider": provider, "key": key}),
-    };
-    file::edit(path, |fields| {
-        let mut profiles = fields.object("profiles", path)?;
-        let is_new = profiles.get(id).is_none();
-        profiles.set(id, &profile, 2);
-        fields.put("profiles", &profiles, 1);
-        // Cooldowns of the old key do not apply to the new one.
-        forget(fields, path, id)?;
-        let mut order = fields.object("order", path)?;
-        if let Some(mut ids) = order.get(provider).and_then(|ids| serde_json::from_str::<Vec<String>>(ids).ok())
-            && !ids.iter().any(|listed| listed == id)
-        {
-            ids.push(id.to_owned());
-            order.set(provider, &json!(ids), 2);
-            fields.put("order", &order, 1);
-        }
-        anyhow::Ok(is_new)
-    })
 }
 
 /// Lists the keys of an agent, without their secrets.
@@ -156,58 +113,8 @@ pub(super) fn remove(setup: &ModelsContext, input: &str, agent: Option<&str>, wa
     let profiles = fields.object("profiles", &path)?;
     let all: Vec<_> = profiles.iter().map(|(id, _)| Candidate { id, name: None }).collect();
     let id = ids::resolve("profile", input, &all)?.ok_or_else(|| unknown(&profiles))?;
-    file::edit(&path, |fields| {
-        let mut profiles = fields.object("profiles", &path)?;
-        profiles.remove(id);
-        fields.put("profiles", &profiles, 1);
-        forget(fields, &path, id)?;
-        let stored_order = fields.object("order", &path)?;
-        let mut order = stored_order.clone();
-        for (provider, ids) in stored_order.iter() {
-            if let Ok(mut ids) = serde_json::from_str::<Vec<String>>(ids)
-                && ids.iter().any(|known| known == id)
-            {
-                ids.retain(|known| known != id);
-                order.set(provider, &json!(ids), 2);
-                fields.put("order", &order, 1);
-            }
-        }
-        let mut last_good = fields.object("lastGood", &path)?;
-        let quoted = json!(id).to_string();
-        let stale: Vec<_> = last_good
-            .iter()
-            .filter(|(_, last_good)| *last_good == quoted)
-            .map(|(provider, _)| provider.to_owned())
-            .collect();
-        for provider in stale {
-            last_good.remove(&provider);
-            fields.put("lastGood", &last_good, 1);
-        }
-        anyhow::Ok(())
-    })?;
+    credentials::remove(&path, id)?;
     print_result(setup, &json!({"ok": true, "profile": id, "did": "removed", "file": path}), None, wants_json)
-}
-
-fn forget(fields: &mut Fields, path: &Path, id: &str) -> Result<()> {
-    let mut stats = fields.object("usageStats", path)?;
-    if stats.remove(id) {
-        fields.put("usageStats", &stats, 1);
-    }
-    Ok(())
-}
-
-/// Returns the canonical name of a known or configured provider: a mistyped one would store an unused key.
-fn known(setup: &ModelsContext, provider: &str) -> Result<String, CliError> {
-    let name = provider_name(provider);
-    let configured =
-        setup.models.names.configured.iter().any(|configured_provider| provider_name(&configured_provider.id) == name);
-    if configured || catalog::provider(&name).next().is_some() || quirks::provider(&name).is_some() {
-        return Ok(name);
-    }
-    let all = catalog::providers().collect::<Vec<_>>().join(", ");
-    Err(CliError::usage(format!(
-        "unknown provider \"{provider}\"; known providers are {all}, and those in models.providers"
-    )))
 }
 
 fn print_result(setup: &ModelsContext, result: &Value, note: Option<String>, wants_json: bool) -> Result<()> {

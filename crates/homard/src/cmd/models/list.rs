@@ -1,55 +1,28 @@
 //! Lists models.
 
-use std::collections::BTreeSet;
-
 use anyhow::Result;
-use futures_util::future::join_all;
-use homard_app::keys::{CredentialAuth, ProviderKey};
-use homard_credentials::auth_profiles::Keyring;
-use homard_model::catalog::{self, CatalogEntry, provider_name};
+use homard_model::catalog::{self, CatalogEntry};
 use homard_providers::ListedModel;
+use homard_setup::{
+    ModelsContext,
+    inventory::{self, Selection, ServerList},
+};
 use serde_json::{Value, json};
 
-use super::ModelsContext;
-use crate::{
-    cli_error::CliError,
-    render::{self, Table},
-};
+use crate::render::{self, Table};
 
 /// Lists the models of one provider, of those with credentials, or of all.
-pub(super) fn run(setup: &ModelsContext, provider: Option<&str>, all: bool, wants_json: bool) -> Result<()> {
-    let keyring = setup.keyring(&setup.agent(None)?)?;
-    let known = catalog::providers().flat_map(catalog::provider).collect();
-    let entries = catalog::extend(known, &setup.models.names.configured, setup.models.names.mode);
-    let names: BTreeSet<_> = entries.iter().map(|entry| provider_name(&entry.spec.provider)).collect();
-    let is_usable = |name: &String| {
-        let is_open = |key: &ProviderKey| !matches!(key.auth, CredentialAuth::Unusable(_));
-        setup.models.keys(&keyring, name).iter().flat_map(|(_, keys)| keys).any(is_open)
-    };
-    let usable: BTreeSet<_> = names.iter().filter(|name| is_usable(name)).cloned().collect();
-    let shown: BTreeSet<_> = match provider.map(provider_name) {
-        Some(provider) if names.contains(&provider) => [provider].into(),
-        Some(provider) => {
-            let known = names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-            return Err(CliError::usage(format!(
-                "no models of \"{provider}\" are known; providers with known models: {known}"
-            ))
-            .into());
-        }
-        None if all => names.clone(),
-        None => usable.clone(),
-    };
-    let shown = entries.iter().filter(|entry| shown.contains(&provider_name(&entry.spec.provider)));
-    let row = |entry: &CatalogEntry| row(entry, usable.contains(&provider_name(&entry.spec.provider)));
-    let rows: Vec<_> = shown.map(row).collect();
-    let notes = if provider.is_none() { configured_without_models(setup, &keyring, &entries) } else { Vec::new() };
+pub(super) fn run(setup: &ModelsContext, selection: Selection<'_>, wants_json: bool) -> Result<()> {
+    let inventory = inventory::known_models(setup, selection)?;
+    let rows: Vec<_> = inventory.models.iter().map(|(entry, is_usable)| row(entry, *is_usable)).collect();
+    let notes = inventory.notes;
     if wants_json {
         return Ok(render::print_json(&json!({
             "count": rows.len(), "source": catalog::source(), "models": rows, "notes": notes,
         }))?);
     }
     if rows.is_empty() && notes.is_empty() {
-        let names = names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let names = inventory.providers.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         return Ok(render::print(&format!(
             "no provider is configured yet; add a key with: homard models auth add PROVIDER\nknown providers: {names}\nlist their \
              models with: homard models list --provider PROVIDER"
@@ -62,52 +35,12 @@ pub(super) fn run(setup: &ModelsContext, provider: Option<&str>, all: bool, want
     Ok(())
 }
 
-/// Returns a sentence for each configured provider whose models are not in the list: it has no usable key, or the config
-/// names none of its models.
-fn configured_without_models(setup: &ModelsContext, keyring: &Keyring, entries: &[CatalogEntry]) -> Vec<String> {
-    let note = |id: &String| {
-        let name = provider_name(id);
-        let keys: Vec<_> = setup.models.keys(keyring, &name).into_iter().flat_map(|(_, keys)| keys).collect();
-        if let Some(key) = keys.first().filter(|_| keys.iter().all(|key| !key.unusable_reason().is_empty())) {
-            return Some(format!("the models of {id} cannot be used: {}", key.unusable_reason()));
-        }
-        let has_models = entries.iter().any(|entry| provider_name(&entry.spec.provider) == name);
-        let how = format!(
-            "{id} is configured without models; ask its server with: homard models list --probe --provider {id}"
-        );
-        (!has_models).then_some(how)
-    };
-    setup.config.models.providers.keys().filter_map(note).collect()
-}
-
 /// Asks the servers of all usable providers, or of one, for their models, and lists them.
 pub(super) async fn run_probe(setup: &ModelsContext, provider: Option<&str>, wants_json: bool) -> Result<()> {
-    let keyring = setup.keyring(&setup.agent(None)?)?;
-    let providers: BTreeSet<String> = match provider {
-        Some(name) => [name.to_owned()].into(),
-        None => {
-            let configured = setup.config.models.providers.keys().cloned();
-            let known = catalog::providers().filter(|name| {
-                let mut keys = setup.models.keys(&keyring, name).into_iter().flat_map(|(_, keys)| keys);
-                keys.any(|key| key.unusable_reason().is_empty())
-            });
-            configured.chain(known.map(str::to_owned)).collect()
-        }
-    };
-    let ask = |name: String| {
-        let keyring = &keyring;
-        async move {
-            let listed = setup.models.listed_by_server(keyring, &name).await;
-            (name, listed)
-        }
-    };
-    let answers = join_all(providers.into_iter().map(ask)).await;
-    if let (Some(_), [(_, Err(error))]) = (provider, answers.as_slice()) {
-        return Err(CliError::new("model", error.message.clone()).into());
-    }
+    let answers = inventory::listed_models(setup, provider).await?;
     if wants_json {
         let model = |model: &ListedModel| json!({"model": model.id, "contextWindow": model.context_window, "maxTokens": model.max_output});
-        let row = |(name, listed): &(String, Result<Vec<ListedModel>, homard_model::Error>)| match listed {
+        let row = |(name, listed): &ServerList| match listed {
             Ok(models) => json!({"provider": name, "ok": true, "models": models.iter().map(model).collect::<Vec<_>>()}),
             Err(error) => json!({"provider": name, "ok": false, "error": error.message}),
         };

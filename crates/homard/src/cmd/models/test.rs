@@ -8,9 +8,9 @@ use homard_app::{
     model_chain::ModelChain,
     model_check::{ModelTest, TestAnswer},
 };
+use homard_setup::{ModelsContext, wizard::failure};
 use serde_json::{Value, json};
 
-use super::ModelsContext;
 use crate::{
     cli_error::CliError,
     cmd::flags,
@@ -65,16 +65,6 @@ pub(super) async fn run(setup: &ModelsContext, test: &Test, wants_json: bool) ->
 /// Returns the result of a successful test as text.
 pub(in crate::cmd) fn answer_text(result: &ModelTest, answer: &TestAnswer) -> String {
     answer_table(result, answer).to_string()
-}
-
-/// Formats where and why a test failed; empty if it did not.
-pub(in crate::cmd) fn failure(result: &ModelTest) -> String {
-    let Err(error) = &result.outcome else { return String::new() };
-    let place = match (&result.url, result.api.as_str()) {
-        (Some(url), api) if !api.is_empty() => format!(" ({api} at {url})"),
-        _ => String::new(),
-    };
-    render::strip_controls(&format!("{} did not answer{place}: {}", result.model, error.message))
 }
 
 /// Returns the result of a successful test as JSON.

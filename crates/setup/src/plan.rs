@@ -10,7 +10,7 @@ use homard_config::{
 use homard_providers::ListedModel;
 use serde_json::{Value, json};
 
-use crate::cmd::models::{primary_edit, provider_edits};
+use crate::{model_choice::primary_edit, provider::provider_edits};
 
 /// What the answers amount to.
 #[derive(Debug, Clone, Default)]

@@ -1,24 +1,26 @@
 //! The questions of the setup, and what their answers mean. Knows neither the terminal nor the network: answers come
 //! through [`Answers`].
 
-use anyhow::Result;
-use homard_app::model_chain::DEFAULT_MODELS;
+use homard_app::{model_chain::DEFAULT_MODELS, model_check::ModelTest};
 use homard_model::catalog::{self, provider_name};
 use homard_providers::{ListedModel, quirks};
+use homard_stdx::text::strip_controls;
 
-use crate::{cli_error::CliError, render};
+use crate::{Error, credentials::check_key};
 
 /// Number of models that are shown; any other can be typed.
 const SHOWN_MODELS: usize = 15;
 
 /// Where answers come from: a terminal, or the defaults.
-pub(super) trait Answers {
+pub trait Answers {
     /// Shows a text.
     fn tell(&mut self, text: &str);
     /// Asks for a line; an empty answer is returned as such.
-    fn text(&mut self, label: &str) -> Result<String>;
+    fn text(&mut self, label: &str) -> Result<String, Error>;
     /// Asks for a line that is not shown.
-    fn secret(&mut self, label: &str) -> Result<String>;
+    fn secret(&mut self, label: &str) -> Result<String, Error>;
+    /// Shows the result of a test of the chosen model.
+    fn tested(&mut self, test: &ModelTest);
 }
 
 /// A model server on this machine that answered.
@@ -57,7 +59,7 @@ pub(super) enum ModelSource {
 }
 
 /// Asks where the model should come from. The first option is the default: what exists already, then what was found.
-pub(super) fn source(answers: &mut dyn Answers, detected: &Discovery) -> Result<ModelSource> {
+pub(super) fn source(answers: &mut dyn Answers, detected: &Discovery) -> Result<ModelSource, Error> {
     /// An option of the question.
     enum Offer {
         Ready(ModelSource),
@@ -73,7 +75,7 @@ pub(super) fn source(answers: &mut dyn Answers, detected: &Discovery) -> Result<
         offers.push((format!("{provider}, with {place}"), Offer::Ready(ModelSource::Known(provider.clone()))));
     }
     for server in &detected.servers {
-        let models = render::count(server.models.len(), "model");
+        let models = count_models(server.models.len());
         let label = format!("{} on this machine ({}, {models})", server.provider, server.base_url);
         offers.push((label, Offer::Ready(ModelSource::Local(server.clone()))));
     }
@@ -97,8 +99,13 @@ pub(super) fn source(answers: &mut dyn Answers, detected: &Discovery) -> Result<
     }
 }
 
+/// Formats a number of models.
+fn count_models(count: usize) -> String {
+    if count == 1 { "1 model".to_owned() } else { format!("{count} models") }
+}
+
 /// Asks for one of several options, by number. The first is the default.
-fn choose(answers: &mut dyn Answers, question: &str, options: &[&str]) -> Result<usize> {
+fn choose(answers: &mut dyn Answers, question: &str, options: &[&str]) -> Result<usize, Error> {
     let lines = options.iter().enumerate().map(|(at, option)| format!("  {}) {option}", at + 1));
     let lines: Vec<_> = std::iter::once(question.to_owned()).chain(lines).collect();
     answers.tell(&lines.join("\n"));
@@ -115,18 +122,18 @@ fn choose(answers: &mut dyn Answers, question: &str, options: &[&str]) -> Result
 }
 
 /// Asks for a provider that is known by name.
-fn known_provider(answers: &mut dyn Answers) -> Result<String> {
+fn known_provider(answers: &mut dyn Answers) -> Result<String, Error> {
     loop {
         let typed = answers.text("Provider, such as anthropic, openai, google or openrouter:")?;
         match check_provider(&typed) {
             Ok(name) => return Ok(name),
-            Err(error) => answers.tell(&error.message),
+            Err(error) => answers.tell(&error.to_string()),
         }
     }
 }
 
 /// Returns the canonical name of a known provider, or says which one may be meant.
-pub(super) fn check_provider(typed: &str) -> Result<String, CliError> {
+pub(super) fn check_provider(typed: &str) -> Result<String, Error> {
     let name = provider_name(typed);
     let is_known = !name.is_empty() && (catalog::provider(&name).next().is_some() || quirks::provider(&name).is_some());
     if is_known {
@@ -137,20 +144,20 @@ pub(super) fn check_provider(typed: &str) -> Result<String, CliError> {
         Some(similar) => format!("did you mean \"{similar}\"?"),
         None => format!("known providers: {}", catalog::providers().collect::<Vec<_>>().join(", ")),
     };
-    Err(CliError::usage(format!("unknown provider \"{}\"; {help}", typed.trim())))
+    Err(Error::Usage(format!("unknown provider \"{}\"; {help}", typed.trim())))
 }
 
-fn required_key(answers: &mut dyn Answers, label: &str) -> Result<String> {
+fn required_key(answers: &mut dyn Answers, label: &str) -> Result<String, Error> {
     loop {
         let typed = answers.secret(label)?;
-        match super::check_key(typed.trim()) {
+        match check_key(typed.trim()) {
             Ok(()) => return Ok(typed.trim().to_owned()),
-            Err(error) => answers.tell(&error.message),
+            Err(error) => answers.tell(&error.to_string()),
         }
     }
 }
 
-fn other_server(answers: &mut dyn Answers) -> Result<ModelSource> {
+fn other_server(answers: &mut dyn Answers) -> Result<ModelSource, Error> {
     let base_url = loop {
         let typed = answers.text("Base URL, such as http://127.0.0.1:8000/v1:")?;
         match typed.trim() {
@@ -171,9 +178,9 @@ fn other_server(answers: &mut dyn Answers) -> Result<ModelSource> {
         let typed = answers.secret(&format!("API key for {name}, empty for none"))?;
         match typed.trim() {
             "" => break None,
-            key => match super::check_key(key) {
+            key => match check_key(key) {
                 Ok(()) => break Some(key.to_owned()),
-                Err(error) => answers.tell(&error.message),
+                Err(error) => answers.tell(&error.to_string()),
             },
         }
     };
@@ -191,7 +198,7 @@ pub(super) fn server_name(typed: &str) -> Option<String> {
 }
 
 /// Asks for one of the models of a provider. Returns its id.
-pub(super) fn model(answers: &mut dyn Answers, provider: &str, listed: &[ListedModel]) -> Result<String> {
+pub(super) fn model(answers: &mut dyn Answers, provider: &str, listed: &[ListedModel]) -> Result<String, Error> {
     let first = default_model(provider, listed);
     let others = listed.iter().map(|model| model.id.as_str()).filter(|id| Some(*id) != first.as_deref());
     let shown: Vec<_> = first.as_deref().into_iter().chain(others).take(SHOWN_MODELS).collect();
@@ -200,7 +207,7 @@ pub(super) fn model(answers: &mut dyn Answers, provider: &str, listed: &[ListedM
     let rest = (hidden > 0).then(|| format!("  … and {hidden} more; type the name of any"));
     let title = format!("Which model of {provider}?");
     let text: Vec<_> = std::iter::once(title).chain(lines).chain(rest).collect();
-    let text: Vec<_> = text.iter().map(|line| render::strip_controls(line)).collect();
+    let text: Vec<_> = text.iter().map(|line| strip_controls(line)).collect();
     answers.tell(&text.join("\n"));
     let label = if shown.is_empty() { "Model:" } else { "Number or name [1]:" };
     loop {
@@ -231,7 +238,7 @@ pub(super) fn default_model(provider: &str, listed: &[ListedModel]) -> Option<St
 }
 
 /// Asks a yes/no question.
-pub(super) fn confirm(answers: &mut dyn Answers, question: &str, default: bool) -> Result<bool> {
+pub fn confirm(answers: &mut dyn Answers, question: &str, default: bool) -> Result<bool, Error> {
     let label = format!("{question} [{}]", if default { "Y/n" } else { "y/N" });
     loop {
         match answers.text(&label)?.trim().to_lowercase().as_str() {
@@ -261,8 +268,8 @@ mod tests {
             Self { answers: answers.iter().copied().collect(), told: Vec::new() }
         }
 
-        fn next(&mut self) -> Result<String> {
-            let answer = self.answers.pop_front().ok_or_else(|| CliError::new("interrupted", "no more answers"))?;
+        fn next(&mut self) -> Result<String, Error> {
+            let answer = self.answers.pop_front().ok_or_else(|| Error::Interrupted("no more answers".to_owned()))?;
             Ok(answer.to_owned())
         }
     }
@@ -272,13 +279,15 @@ mod tests {
             self.told.push(text.to_owned());
         }
 
-        fn text(&mut self, _: &str) -> Result<String> {
+        fn text(&mut self, _: &str) -> Result<String, Error> {
             self.next()
         }
 
-        fn secret(&mut self, _: &str) -> Result<String> {
+        fn secret(&mut self, _: &str) -> Result<String, Error> {
             self.next()
         }
+
+        fn tested(&mut self, _: &ModelTest) {}
     }
 
     fn listed(ids: &[&str]) -> Vec<ListedModel> {
@@ -324,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_mistyped_provider_gets_the_nearest_name() {
-        assert!(check_provider("opnai").unwrap_err().message.contains("did you mean \"openai\"?"));
+        assert!(check_provider("opnai").unwrap_err().to_string().contains("did you mean \"openai\"?"));
         assert_eq!(check_provider("LM Studio").unwrap(), "lmstudio");
         assert!(check_provider(" ").is_err());
     }

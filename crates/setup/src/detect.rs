@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
 use futures_util::future::join_all;
 use homard_app::{
     keys::{CredentialAuth, CredentialSource},
@@ -13,14 +12,16 @@ use homard_providers::quirks;
 use homard_settings::NamedModel;
 use tokio::time::timeout;
 
-use super::questions::{Discovery, LocalServer};
-use crate::cmd::models::ModelsContext;
+use crate::{
+    Error, ModelsContext,
+    questions::{Discovery, LocalServer},
+};
 
 /// Time within which a server on this machine answers.
 const LOCAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Looks for keys and for servers.
-pub(super) async fn detect(setup: &ModelsContext) -> Result<Discovery> {
+pub(super) async fn detect(setup: &ModelsContext) -> Result<Discovery, Error> {
     let keyring = setup.keyring(&setup.agent(None)?)?;
     let place = |provider: &str| {
         let keys = setup.models.keys(&keyring, provider).into_iter().flat_map(|(_, keys)| keys);
@@ -52,7 +53,7 @@ pub(super) async fn detect(setup: &ModelsContext) -> Result<Discovery> {
 }
 
 /// Returns the model that the config names, if it can be used.
-fn current_model(setup: &ModelsContext) -> Result<Option<String>> {
+fn current_model(setup: &ModelsContext) -> Result<Option<String>, Error> {
     let agent = setup.agent(None)?;
     let choice = agent.config.model.as_ref().or(setup.config.agents.defaults.model.as_ref());
     let name = choice.and_then(|choice| choice.primary.as_ref()).map(|name| name.as_str().to_owned());

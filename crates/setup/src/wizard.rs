@@ -1,0 +1,301 @@
+//! The questions of `homard setup`, from the first to the last. Nothing is written before the last one is answered, so it
+//! can be interrupted at every question and run again.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use homard_app::{
+    model_check::{ModelTest, ServerAddress},
+    models::Models,
+};
+use homard_credentials::auth_profiles::{CredentialProfile, Keyring, Kind, credentials_file};
+use homard_model::catalog::{self, provider_name};
+use homard_providers::{Credentials, ListedModel};
+use homard_settings::{Config, DEMO, NamedModel, paths};
+use homard_stdx::text::strip_controls;
+
+use crate::{
+    Error, ModelsContext,
+    context::edit_config,
+    credentials::{self, StoredKind, check_key},
+    detect,
+    model_choice::agent_section,
+    plan::{self, NewServer, SetupPlan},
+    provider::{MAX_MODELS, variable_value},
+    questions::{self, Answers, ModelSource},
+};
+
+/// Time limit of the test of the chosen model: a local server may have to load it first.
+const TEST_LIMIT: Duration = Duration::from_secs(120);
+
+/// What the user decided before the first question.
+#[derive(Debug, Clone, Default)]
+pub struct SetupOptions {
+    /// True if nothing may be asked: every question has its default answer.
+    pub is_unattended: bool,
+    /// Provider of the model; with a URL, a name for the server.
+    pub provider: Option<String>,
+    /// Environment variable that contains the API key, which is stored.
+    pub key_from_env: Option<String>,
+    /// Base URL of a server that is not a known provider.
+    pub url: Option<String>,
+    /// Model, without the provider's name.
+    pub model: Option<String>,
+    /// Directory in which agents work.
+    pub workspace: Option<PathBuf>,
+}
+
+/// What was chosen, and what the model answered.
+#[derive(Debug)]
+pub struct SetupOutcome {
+    /// Full name of the model.
+    pub model: String,
+    /// The test; absent for the built-in model.
+    pub test: Option<ModelTest>,
+    /// The keys of the config that changed.
+    pub changed: Vec<String>,
+}
+
+/// A key that is not stored yet.
+#[derive(Clone)]
+struct NewKey {
+    provider: String,
+    key: String,
+}
+
+/// Chooses a model and a workspace, tests the model, and writes the result.
+///
+/// # Errors
+///
+/// The model does not answer, the user leaves, or a file cannot be written. The config is then unchanged.
+pub async fn configure(
+    args: &SetupOptions,
+    answers: &mut dyn Answers,
+    setup: &ModelsContext,
+) -> Result<SetupOutcome, Error> {
+    let source = source(args, answers, setup).await?;
+    let mut plan = SetupPlan::default();
+    let mut key = None;
+    let mut model = DEMO.to_owned();
+    match &source {
+        ModelSource::Current(name) => model.clone_from(name),
+        ModelSource::Demo => {}
+        ModelSource::Server { name, base_url, key: server_key } => {
+            let server = ServerAddress {
+                provider: name.clone(),
+                base_url: base_url.clone(),
+                auth: server_key.as_deref().map(|key| Credentials::Key(key.into())),
+                wire: None,
+                model: args.model.clone(),
+            };
+            let report = server.examine(&setup.models.client).await;
+            let report = report.map_err(|error| Error::Model(error.message))?;
+            answers.tell(&format!("{base_url} speaks {}.", report.wire.api()));
+            let id = chosen_model(args, answers, name, &report.models)?;
+            model = format!("{name}/{id}");
+            let models = written_models(&report.models, &id);
+            plan.server = Some(NewServer { name: name.clone(), report, models });
+            key = server_key.as_ref().map(|key| NewKey { provider: name.clone(), key: key.clone() });
+        }
+        ModelSource::Known(provider) | ModelSource::NewKey { provider, .. } => {
+            if let ModelSource::NewKey { key: new, .. } = &source {
+                key = Some(NewKey { provider: provider.clone(), key: new.clone() });
+            }
+            let listed = listed_models(setup, provider, key.as_ref()).await?;
+            model = format!("{provider}/{}", chosen_model(args, answers, provider, &listed)?);
+        }
+        ModelSource::Local(server) => {
+            model = format!("{}/{}", server.provider, chosen_model(args, answers, &server.provider, &server.models)?);
+        }
+    }
+    if !matches!(source, ModelSource::Current(_) | ModelSource::Demo) {
+        plan.model = Some(model.clone());
+    }
+    plan.workspace = workspace(args, answers, setup)?;
+    let agent = setup.agent(None)?;
+    let own = |has_own: bool| has_own.then(|| agent_section(setup, agent.id.as_str())).transpose();
+    plan.model_section = own(agent.config.model.is_some())?;
+    plan.workspace_section = own(agent.config.workspace.is_some())?;
+    let old = Config::read_file(&setup.paths.config).text.unwrap_or_default();
+    let new = plan.apply(&old).map_err(|error| Error::Config(error.to_string()))?;
+    let test =
+        if matches!(source, ModelSource::Demo) { None } else { Some(test(setup, &new, &model, key.as_ref()).await?) };
+    if let Some(test) = &test {
+        if args.is_unattended && test.outcome.is_err() {
+            return Err(Error::Model(format!("{}\nthe config was not changed", failure(test))));
+        }
+        answers.tested(test);
+        if test.outcome.is_err() && !questions::confirm(answers, "The model did not answer. Use it anyway?", false)? {
+            let text = "the config was not changed; correct the cause, and run again: homard setup";
+            return Err(Error::Model(text.to_owned()));
+        }
+    }
+    let difference = plan::difference(&old, &new).map_err(|error| Error::Config(error.to_string()))?;
+    let changed = write(answers, setup, &plan, &difference, key.as_ref())?;
+    Ok(SetupOutcome { model, test, changed })
+}
+
+/// Returns where the model comes from: from the arguments, the only default, or the answer to a question.
+async fn source(args: &SetupOptions, answers: &mut dyn Answers, setup: &ModelsContext) -> Result<ModelSource, Error> {
+    let key = args.key_from_env.as_deref().map(variable_value).transpose()?;
+    if let Some(key) = &key {
+        check_key(key)?;
+    }
+    if let Some(url) = &args.url {
+        let typed = args.provider.as_deref().unwrap_or_default();
+        let Some(name) = questions::server_name(typed) else {
+            let text = format!("--provider \"{typed}\" cannot be the name of a new server; choose another one");
+            return Err(Error::Usage(text));
+        };
+        return Ok(ModelSource::Server { name, base_url: url.trim().to_owned(), key });
+    }
+    if let Some(typed) = &args.provider {
+        let configured = setup.config.models.providers.keys().any(|id| provider_name(id) == provider_name(typed));
+        let provider = if configured { provider_name(typed) } else { questions::check_provider(typed)? };
+        return Ok(match key {
+            Some(key) => ModelSource::NewKey { provider, key },
+            None => ModelSource::Known(provider),
+        });
+    }
+    if key.is_some() || args.model.is_some() {
+        return Err(Error::Usage("--key-from-env and --model need --provider or --url".to_owned()));
+    }
+    let detected = detect::detect(setup).await?;
+    let is_nothing = detected.current.is_none() && detected.keys.is_empty() && detected.servers.is_empty();
+    if args.is_unattended && is_nothing {
+        let text = "no API key, no configured model and no model server on this machine was found; nothing was changed\n\
+                    with a key in a variable, run: homard setup --yes --provider PROVIDER --key-from-env NAME\n\
+                    with a server, run: homard setup --yes --url http://HOST:PORT/v1";
+        return Err(Error::NoModel(text.to_owned()));
+    }
+    questions::source(answers, &detected)
+}
+
+/// Returns the models of a provider: those that its server lists, else those of the catalogue.
+async fn listed_models(setup: &ModelsContext, provider: &str, key: Option<&NewKey>) -> Result<Vec<ListedModel>, Error> {
+    let keyring = keyring(setup, key)?;
+    match setup.models.listed_by_server(&keyring, provider).await {
+        Ok(models) => Ok(models),
+        Err(error) if error.kind == homard_model::ErrorKind::Auth => Err(Error::Model(error.message)),
+        // Not every server has such a list. If it cannot be reached, the test says so.
+        Err(_) => {
+            let known = catalog::provider(provider).map(|entry| entry.spec.model);
+            Ok(known.map(|id| ListedModel { id, ..ListedModel::default() }).collect())
+        }
+    }
+}
+
+/// Returns the credentials of the default agent, with a new key that is not stored yet.
+fn keyring(setup: &ModelsContext, key: Option<&NewKey>) -> Result<Keyring, Error> {
+    let mut keyring = setup.keyring(&setup.agent(None)?)?;
+    if let Some(NewKey { provider, key }) = key {
+        let (provider, id) = (provider_name(provider), profile_id(provider));
+        keyring.profiles.retain(|profile| profile.provider != provider);
+        keyring.order.remove(&provider);
+        keyring.profiles.push(CredentialProfile { id, provider, kind: Kind::Key(key.as_str().into()) });
+    }
+    Ok(keyring)
+}
+
+fn profile_id(provider: &str) -> String {
+    format!("{}:default", provider_name(provider))
+}
+
+fn chosen_model(
+    args: &SetupOptions,
+    answers: &mut dyn Answers,
+    provider: &str,
+    listed: &[ListedModel],
+) -> Result<String, Error> {
+    match (&args.model, args.is_unattended) {
+        (Some(id), _) => Ok(id.strip_prefix(&format!("{provider}/")).unwrap_or(id).to_owned()),
+        (None, true) => questions::default_model(provider, listed)
+            .ok_or_else(|| Error::Usage(format!("{provider} lists no models; pass --model MODEL"))),
+        (None, false) => questions::model(answers, provider, listed),
+    }
+}
+
+/// Returns the models of a new server to write: the listed ones, and the chosen one in any case.
+fn written_models(listed: &[ListedModel], chosen: &str) -> Vec<ListedModel> {
+    let mut models: Vec<_> = listed.iter().take(MAX_MODELS).cloned().collect();
+    if !models.iter().any(|model| model.id == chosen) {
+        let other = listed.iter().find(|model| model.id == chosen).cloned();
+        models.push(other.unwrap_or_else(|| ListedModel { id: chosen.to_owned(), ..ListedModel::default() }));
+    }
+    models
+}
+
+/// Returns the workspace, if it is to be written into the config.
+fn workspace(args: &SetupOptions, answers: &mut dyn Answers, setup: &ModelsContext) -> Result<Option<String>, Error> {
+    if let Some(folder) = &args.workspace {
+        let folder = paths::expand(folder, paths::home().as_deref());
+        return Ok(Some(absolute(&folder)?));
+    }
+    let agent = setup.agent(None)?;
+    let current = homard_settings::agent_directories::workspace(&setup.config, &setup.paths, &agent);
+    let typed = answers.text(&format!("Workspace, in which the agent works [{}]:", current.display()))?;
+    if typed.trim().is_empty() {
+        return Ok(None);
+    }
+    let folder = paths::expand(typed.trim().as_ref(), paths::home().as_deref());
+    Ok(Some(absolute(&folder)?))
+}
+
+/// Sends the model one request, with the config and the key that are not written yet.
+async fn test(setup: &ModelsContext, text: &str, model: &str, key: Option<&NewKey>) -> Result<ModelTest, Error> {
+    let loaded = Config::read(&setup.paths.config, text);
+    let models = Models::new(&loaded.config, homard_app::environment(&loaded.variables), &setup.paths.state);
+    let named: NamedModel = models.entry(model).map_err(|error| Error::Config(error.to_string()))?;
+    let keyring = keyring(setup, key)?;
+    Ok(models.test(&keyring, &named, TEST_LIMIT).await?)
+}
+
+/// Shows the difference, asks, stores the key and writes the config. Returns the keys that changed.
+fn write(
+    answers: &mut dyn Answers,
+    setup: &ModelsContext,
+    plan: &SetupPlan,
+    difference: &[String],
+    key: Option<&NewKey>,
+) -> Result<Vec<String>, Error> {
+    let file = credentials_file(&setup.paths, &setup.agent(None)?);
+    if difference.is_empty() && key.is_none() {
+        return Ok(Vec::new());
+    }
+    if !difference.is_empty() {
+        answers.tell(&format!("{}:\n{}", setup.paths.config.display(), difference.join("\n")));
+    }
+    if let Some(NewKey { provider, .. }) = key {
+        answers.tell(&format!("{}: the key {}", file.display(), profile_id(provider)));
+    }
+    if !questions::confirm(answers, "Write this?", true)? {
+        return Err(Error::Interrupted("nothing was changed".to_owned()));
+    }
+    // First the key: a config whose key is missing would not work.
+    if let Some(NewKey { provider, key }) = key {
+        let name = provider_name(provider);
+        credentials::store(&file, &name, &profile_id(provider), StoredKind::ApiKey, key)?;
+    }
+    if difference.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(edit_config(&setup.paths, |text| plan.apply(text))?.changed)
+}
+
+/// Formats where and why a test failed; empty if it did not.
+pub fn failure(result: &ModelTest) -> String {
+    let Err(error) = &result.outcome else { return String::new() };
+    let place = match (&result.url, result.api.as_str()) {
+        (Some(url), api) if !api.is_empty() => format!(" ({api} at {url})"),
+        _ => String::new(),
+    };
+    strip_controls(&format!("{} did not answer{place}: {}", result.model, error.message))
+}
+
+fn absolute(folder: &Path) -> Result<String, Error> {
+    let path = std::path::absolute(folder);
+    let path = path.map_err(|error| homard_settings::Error::Path { path: folder.to_owned(), error })?;
+    Ok(path.display().to_string())
+}

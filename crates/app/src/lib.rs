@@ -22,6 +22,7 @@ pub mod metrics;
 pub mod model_chain;
 pub mod model_check;
 pub mod models;
+pub mod openclaw_lock;
 pub mod otel;
 pub mod outages;
 mod permissions;

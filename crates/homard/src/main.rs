@@ -1,17 +1,16 @@
 //! The `homard` binary: an AI agent gateway and its command line.
 //!
-//! The only crate that prints. Start with `cmd`, the commands; then `render` (what is printed). What they start is built
-//! by `homard-app`.
+//! Start with `cmd`, the commands. What they print is formatted by `homard-render`, what they start is built by
+//! `homard-app`.
 
 mod cli_error;
 mod cmd;
-mod logging;
-mod render;
 mod signal;
 
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use homard_render as render;
 use homard_tools::sandbox;
 use rustix::process::{Resource, Rlimit};
 
@@ -50,7 +49,7 @@ fn main() -> ExitCode {
 
 fn start(cli: Cli) -> Result<()> {
     let (logging, file) = cli.logging();
-    let log = logging::start(cli.log_level(), &logging, file.as_deref())?;
+    let log = homard_logging::start(cli.log_level(), &logging, file.as_deref())?;
     // Fails only if a provider was already installed, which is not the case.
     rustls::crypto::ring::default_provider().install_default().ok();
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;

@@ -11,6 +11,7 @@ pub mod internal;
 mod admit;
 mod blob_refs;
 mod circuit_breaker;
+mod copy;
 mod discover;
 mod enable;
 mod endpoints;
@@ -36,6 +37,7 @@ mod supervisor;
 mod tool;
 
 pub use admit::ReservedNames;
+pub use copy::{InstalledPlugin, PluginCopyError, inspect, install};
 pub use discover::{DiscoveredPlugin, DiscoveredPlugins, PluginOrigin, PluginRoots, discover};
 pub use enable::{EnableDecision, decide};
 pub use endpoints::{

@@ -101,6 +101,11 @@ pub fn env(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
+/// Returns true if colours are not disabled by `NO_COLOR`.
+pub fn colours_wanted() -> bool {
+    env("NO_COLOR").is_none()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -250,6 +250,25 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
         ]),
     ),
     (
+        "homard-render",
+        AllowedDependencies::Use(&[
+            "homard-agent",
+            "homard-config",
+            "homard-model",
+            "homard-plugins",
+            "homard-prompt",
+            "homard-proto",
+            "homard-runtime",
+            "homard-settings",
+            "homard-store",
+            "homard-workspace",
+        ]),
+    ),
+    (
+        "homard-logging",
+        AllowedDependencies::UseAndTestWithAny(&["homard-app", "homard-gateway", "homard-runtime", "homard-settings"]),
+    ),
+    (
         "homard-import",
         AllowedDependencies::UseAndTestWithAny(&[
             "homard-approvals",

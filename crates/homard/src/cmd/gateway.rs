@@ -5,8 +5,7 @@ mod serve;
 
 use anyhow::Result;
 use clap::Subcommand;
-
-use crate::logging::Log;
+use homard_logging::Log;
 
 /// What `homard gateway` takes: the flags of `run`, or a subcommand.
 #[derive(Debug, clap::Args)]

@@ -3,7 +3,6 @@
 
 mod check;
 mod enable;
-mod format;
 mod install;
 mod node;
 
@@ -26,9 +25,6 @@ use super::{
     scaffold::{self, NewFile},
 };
 use crate::{cli_error::CliError, render};
-
-/// Maximum characters of a description in a list.
-const MAX_DESCRIPTION: usize = 60;
 
 /// What `homard hooks` takes.
 #[derive(Debug, clap::Args)]
@@ -167,7 +163,7 @@ impl HookList {
             let document = json!({"workspaceDir": self.workspace, "managedHooksDir": self.managed, "hooks": hooks});
             return Ok(render::print_json(&document)?);
         }
-        Ok(render::print_table(&format::table(&self.hooks, is_verbose))?)
+        Ok(render::print_table(&render::hooks::table(&self.hooks, is_verbose))?)
     }
 
     fn info(&self, name: &str, wants_json: bool) -> Result<()> {
@@ -175,7 +171,7 @@ impl HookList {
         if wants_json {
             return Ok(render::print_json(&report(hook, decision))?);
         }
-        Ok(render::print_table(&format::describe(hook, decision))?)
+        Ok(render::print_table(&render::hooks::describe(hook, decision))?)
     }
 }
 

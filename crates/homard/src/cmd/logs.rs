@@ -9,14 +9,12 @@ use std::{
 
 use anyhow::{Context, Result};
 use homard_client::{ConnectResult, GatewayClient};
+use homard_logging::rotated_path;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::query::CommandContext;
-use crate::{
-    logging::{self, file::rotated_path},
-    render,
-};
+use crate::render;
 
 /// Polling interval with `--follow`.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -61,7 +59,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     match GatewayClient::connect(&setup.target, &["operator.read"], &[]).await? {
         ConnectResult::Gateway(client) => from_gateway(args, client).await,
         ConnectResult::NotRunning if setup.target.is_own => {
-            from_file(args, &logging::log_file(&setup.loaded.config.logging, &setup.paths)).await
+            from_file(args, &homard_logging::log_file(&setup.loaded.config.logging, &setup.paths)).await
         }
         ConnectResult::NotRunning => Err(setup.not_running().into()),
     }

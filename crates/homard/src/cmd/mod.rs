@@ -49,12 +49,10 @@ use std::{ffi::OsString, path::PathBuf};
 
 use anyhow::Result;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
+use homard_logging::Log;
 use homard_settings::{Chosen, Config, last_good_warning, logging::Logging, paths::Paths};
 
-use crate::{
-    logging::{self, Log},
-    render,
-};
+use crate::render;
 
 /// Self-hosted AI agent gateway, compatible with OpenClaw
 #[derive(Debug, Parser)]
@@ -282,7 +280,7 @@ impl Cli {
         // Nor does an unusable config, with which no gateway starts.
         let Ok(chosen) = Config::choose(&paths) else { return Default::default() };
         let logging = chosen.loaded.config.logging;
-        let file = logging::log_file(&logging, &paths);
+        let file = homard_logging::log_file(&logging, &paths);
         (logging, Some(file))
     }
 

@@ -1,12 +1,9 @@
 //! `homard plugins`: lists, enables and installs plugins. It reads and writes files, so it works with and without a
 //! gateway; only `doctor` starts plugins, briefly.
 
-mod copy;
 mod doctor;
 mod enable;
-mod format;
 mod install;
-mod report;
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -184,7 +181,7 @@ impl PluginList {
     fn list(&self, is_verbose: bool, wants_json: bool) -> Result<()> {
         if wants_json {
             let plugins: Vec<Value> =
-                self.plugins.iter().map(|(candidate, status)| report::document(candidate, status)).collect();
+                self.plugins.iter().map(|(candidate, status)| render::plugins::document(candidate, status)).collect();
             let problem = |problem: &String| json!({"level": "warn", "message": problem});
             return Ok(render::print_json(&json!({
                 "workspaceDir": self.setup.workspaces.first(), "extensionsDir": self.setup.state.join("extensions"),
@@ -194,7 +191,7 @@ impl PluginList {
         if self.plugins.is_empty() {
             render::print("no plugins; install one from a directory with: homard plugins install PATH")?;
         } else {
-            render::print_table(&format::table(&self.plugins, is_verbose))?;
+            render::print_table(&render::plugins::table(&self.plugins, is_verbose))?;
         }
         if !self.problems.is_empty() {
             let count = render::count_of(self.problems.len(), "file or directory", "files or directories");
@@ -206,9 +203,9 @@ impl PluginList {
     fn info(&self, id: &str, wants_json: bool) -> Result<()> {
         let plugin = self.plugin(id)?;
         if wants_json {
-            return Ok(render::print_json(&report::document(&plugin.0, &plugin.1))?);
+            return Ok(render::print_json(&render::plugins::document(&plugin.0, &plugin.1))?);
         }
-        Ok(render::print_table(&format::describe(&plugin.0, &plugin.1, &self.loaded.config))?)
+        Ok(render::print_table(&render::plugins::describe(&plugin.0, &plugin.1, &self.loaded.config))?)
     }
 }
 

@@ -2,7 +2,6 @@
 //! gateway.
 
 mod check;
-mod format;
 mod install;
 
 use std::path::PathBuf;
@@ -12,7 +11,7 @@ use clap::Subcommand;
 use homard_app::skills::SkillLibrary;
 use homard_config::LoadedConfig;
 use homard_settings::{Config, agent_directories::workspace, paths::Paths};
-use homard_workspace::skills::{JudgedSkill, SkillSet, SkillSource, report};
+use homard_workspace::skills::{JudgedSkill, SkillSet, report};
 use serde_json::Value;
 
 use super::{
@@ -23,9 +22,6 @@ use crate::{
     cli_error::CliError,
     render::{self, Table},
 };
-
-/// Maximum characters of a description in a list.
-const MAX_DESCRIPTION: usize = 60;
 
 /// What `homard skills` takes.
 #[derive(Debug, clap::Args)]
@@ -169,7 +165,7 @@ impl SkillList {
         if wants_json {
             return Ok(render::print_json(state)?);
         }
-        Ok(render::print_table(&format::describe(judged, state, &self.agent))?)
+        Ok(render::print_table(&render::skills::describe(judged, state, &self.agent))?)
     }
 }
 
@@ -188,23 +184,11 @@ fn table(skills: &[JudgedSkill]) -> Table {
         let description = judged.skill.description.split_whitespace().collect::<Vec<_>>().join(" ");
         let cells = [
             judged.skill.name.clone(),
-            format::state(judged),
-            origin(judged.skill.source).to_owned(),
-            format::truncate(&description, MAX_DESCRIPTION),
+            render::skills::state(judged),
+            render::skills::origin(judged.skill.source).to_owned(),
+            render::truncate(&description, render::MAX_DESCRIPTION),
         ];
         cells.map(|cell| render::strip_controls(&cell)).to_vec()
     };
     Table::list(std::iter::once(titles).chain(skills.iter().map(line)).collect())
-}
-
-fn origin(source: SkillSource) -> &'static str {
-    match source {
-        SkillSource::Extra => "extraDirs",
-        SkillSource::Plugin => "plugin",
-        SkillSource::Bundled => "bundled",
-        SkillSource::Managed => "state directory",
-        SkillSource::Personal => "~/.agents",
-        SkillSource::Project => "workspace/.agents",
-        SkillSource::Workspace => "workspace",
-    }
 }

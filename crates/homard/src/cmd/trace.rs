@@ -1,9 +1,5 @@
 //! `homard trace`: shows a run's timeline.
 
-mod format;
-
-pub(super) use format::money;
-
 use std::time::Duration;
 
 use anyhow::Result;
@@ -76,10 +72,10 @@ pub(super) async fn run(args: &Args) -> Result<()> {
             }
             return match args.json {
                 true => Ok(render::print_json(&trace)?),
-                false => Ok(render::print(&format::timeline(&trace, render::is_terminal()))?),
+                false => Ok(render::print(&render::timeline::timeline(&trace, render::is_terminal()))?),
             };
         }
-        let line = format::current_step(&trace);
+        let line = render::timeline::current_step(&trace);
         if line != last_line && !args.json {
             render::remark(&line);
             last_line = line;
@@ -163,5 +159,5 @@ pub(super) async fn list(setup: &CommandContext, limit: u16, is_json: bool) -> R
     if runs.is_empty() {
         return Ok(render::print("no runs yet; start one with: homard agent -m \"What files are here?\"")?);
     }
-    Ok(render::print(&format::list(runs))?)
+    Ok(render::print(&render::timeline::list(runs))?)
 }

@@ -10,8 +10,8 @@ use homard_store::{
 };
 use serde_json::{Value, json};
 
-use super::{query::CommandContext, trace::money};
-use crate::render::{self, Table};
+use super::query::CommandContext;
+use crate::render::{self, Table, timeline::money};
 
 /// What `homard usage` takes.
 #[derive(Debug, clap::Args)]

@@ -2,7 +2,6 @@
 
 mod claim;
 mod listen;
-mod openclaw;
 
 use std::{
     net::SocketAddr,
@@ -15,12 +14,14 @@ use homard_agent::{Hub, HubEvent, hub::CrashLoops};
 use homard_app::{
     App, Purpose,
     gateway::{self, GatewayOptions, StartedGateway},
+    openclaw_lock::OpenClawLock,
 };
 use homard_credentials::{
     certificate,
     gateway_secret::{self, GatewaySecret, SecretSource},
 };
 use homard_gateway::ControlUi;
+use homard_logging::Log;
 use homard_settings::{
     Chosen, Config, DEMO,
     paths::{self, PORT, Paths},
@@ -34,7 +35,6 @@ use tokio_util::sync::CancellationToken;
 use self::claim::Claim;
 use crate::{
     cli_error::CliError,
-    logging::Log,
     render,
     signal::{Signal, Signals},
 };
@@ -118,7 +118,7 @@ pub(super) async fn run(args: Args, log: Log) -> Result<()> {
     let mut signals = Signals::listen()?;
     let open = || App::open(&chosen, &paths, Purpose::Gateway);
     let claim = if args.takeover { Claim::Takeover } else { Claim::Fail };
-    let openclaw = openclaw::OpenClawLock::find(&paths.state);
+    let openclaw = OpenClawLock::find(&paths.state);
     openclaw.check()?;
     let (app, feed) = claim::open(&paths.state, claim, open).await?;
     let _openclaw_lock = match openclaw.take() {

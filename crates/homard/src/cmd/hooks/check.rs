@@ -8,7 +8,7 @@ use homard_settings::{Text, internal_hooks::Internal};
 use homard_workspace::skills::{ProblemLevel, SkillProblem};
 use serde_json::{Value, json};
 
-use super::{HookList, format, node::NodeTrial};
+use super::{HookList, node::NodeTrial};
 use crate::{
     cli_error::CliError,
     render::{self, Table},
@@ -88,7 +88,7 @@ fn text(list: &HookList, problems: &[SkillProblem], trial: Option<&NodeTrial>) -
         parts.push(format!("enabled, but cannot be run:\n{}", failing.join("\n")));
     }
     let rows = others.iter().flat_map(|(hook, decision)| {
-        let blockers = format::blockers(hook, decision).into_iter().enumerate();
+        let blockers = render::hooks::blockers(hook, decision).into_iter().enumerate();
         blockers.map(|(at, blocker)| vec![format!("  {}", if at == 0 { hook.name.as_str() } else { "" }), blocker])
     });
     let rows: Vec<_> = rows.collect();

@@ -5,7 +5,7 @@ use homard_config::{edit, path::Path};
 use homard_settings::paths::Paths;
 use serde_json::json;
 
-use super::{HookList, edit_config, format};
+use super::{HookList, edit_config};
 use crate::render;
 
 /// Enables or disables one hook. Missing requirements do not prevent enabling it; they are reported.
@@ -25,7 +25,7 @@ pub(super) fn run(list: &HookList, paths: &Paths, name: &str, enable: bool, want
         }
         if frees_others { Ok(edit::unset(&text, &internal.key("enabled"))?.0) } else { Ok(text) }
     })?;
-    let missing = (enable && !decision.has_requirements()).then(|| format::missing_requirements(decision));
+    let missing = (enable && !decision.has_requirements()).then(|| render::hooks::missing_requirements(decision));
     if wants_json {
         return Ok(render::print_json(&json!({
             "ok": true, "name": hook.name, "hookKey": hook.key, "enabled": enable, "changed": change.changed,

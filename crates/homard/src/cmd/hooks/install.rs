@@ -9,7 +9,7 @@ use homard_runtime::{Ambient, ambient::iso};
 use homard_settings::{Config, paths::Paths};
 use serde_json::{Value, json};
 
-use super::{HookList, edit_config, format};
+use super::{HookList, edit_config};
 use crate::{cli_error::CliError, render};
 
 /// Copies the hook into the state directory and records its source in the config.
@@ -77,8 +77,9 @@ fn report(paths: &Paths, installed: &InstalledHook, summary: &str, wants_json: b
         render::remark(&render::strip_controls(&format!("warning: {problem}")));
     }
     let list = HookList::find(&Config::choose(paths)?.loaded, paths);
-    let state_of =
-        |name: &String| list.hook(name).map_or_else(|_| "hidden".to_owned(), |(_, decision)| format::state(decision));
+    let state_of = |name: &String| {
+        list.hook(name).map_or_else(|_| "hidden".to_owned(), |(_, decision)| render::hooks::state(decision))
+    };
     if wants_json {
         let hooks =
             installed.hooks.iter().map(|name| json!({"name": name, "state": state_of(name)})).collect::<Vec<_>>();

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 use self::trial::StartTrial;
 pub(in crate::cmd) use self::trial::node;
-use super::{
-    PluginList,
-    format::{one_line, table_of},
+use super::PluginList;
+use crate::{
+    cli_error::CliError,
+    render::{self, one_line, plugins::table_of},
 };
-use crate::{cli_error::CliError, render};
 
 /// Number of plugins that are tried concurrently.
 const CONCURRENCY: usize = 4;

@@ -6,11 +6,11 @@ use homard_plugins::{DiscoveredPlugin, Settings, config_problems, decide};
 use homard_settings::{change::ConfigChange, paths::Paths};
 use serde_json::{Value, json};
 
-use super::{
-    PluginList, edit_config,
-    format::{self, entry, shell_quote},
+use super::{PluginList, edit_config};
+use crate::{
+    cli_error::CliError,
+    render::{self, plugins::entry, shell_quote},
 };
-use crate::{cli_error::CliError, render};
 
 /// Enables a plugin. If it would stay disabled for another reason, nothing is changed and the reason is reported.
 pub(super) fn enable(list: &PluginList, paths: &Paths, id: &str, wants_json: bool) -> Result<()> {
@@ -98,8 +98,8 @@ fn report(change: &ConfigChange, paths: &Paths, state: PluginState<'_>, wants_js
     }
     let state = if enabled { "enabled" } else { "disabled" };
     if change.changed.is_empty() {
-        return Ok(render::print(&format::one_line(&format!("{id} is already {state}; nothing changed")))?);
+        return Ok(render::print(&render::one_line(&format!("{id} is already {state}; nothing changed")))?);
     }
-    render::print(&format::one_line(&format!("{id} is now {state} in {}", paths.config.display())))?;
+    render::print(&render::one_line(&format!("{id} is now {state} in {}", paths.config.display())))?;
     Ok(render::print("restart the gateway to apply the change")?)
 }

@@ -7,18 +7,20 @@ use std::{
 
 use anyhow::{Context, Result};
 use homard_config::{edit, path::Path as Key};
+use homard_plugins::{PluginCopyError, inspect, install};
 use homard_runtime::{Ambient, ambient::iso};
 use homard_settings::{Config, paths::Paths};
 use serde_json::{Value, json};
 
-use super::{
-    PluginList,
-    copy::{PluginCopyError, install, look},
-    edit_config,
-    format::{self, rights, shell_quote},
-    report::declares,
+use super::{PluginList, edit_config};
+use crate::{
+    cli_error::CliError,
+    render::{
+        self,
+        plugins::{declares, rights},
+        shell_quote,
+    },
 };
-use crate::{cli_error::CliError, render};
 
 /// An installed plugin.
 struct PluginInstall {
@@ -35,7 +37,7 @@ struct PluginInstall {
 /// Copies the plugin into the state directory and records its source in the config.
 pub(super) fn copy(paths: &Paths, source: &Path, force: bool, wants_json: bool) -> Result<()> {
     let source = absolute(source)?;
-    let guard = look(&source).map_err(failure)?.manifest.guard;
+    let guard = inspect(&source).map_err(failure)?.manifest.guard;
     let copied = install(&source, &paths.state.join("extensions"), force).map_err(failure)?;
     let installed =
         PluginInstall { id: copied.id, version: copied.version, path: copied.path, hash: Some(copied.hash), guard };
@@ -51,7 +53,7 @@ pub(super) fn copy(paths: &Paths, source: &Path, force: bool, wants_json: bool) 
 
 /// Adds the directory to the config.
 pub(super) fn link(paths: &Paths, source: &Path, wants_json: bool) -> Result<()> {
-    let found = look(&absolute(source)?).map_err(failure)?;
+    let found = inspect(&absolute(source)?).map_err(failure)?;
     // A linked directory is under development, so a hash of its current files would be useless.
     let (manifest, path) = (found.manifest, found.root);
     let installed =
@@ -107,7 +109,7 @@ fn report(paths: &Paths, installed: &PluginInstall, summary: &str, wants_json: b
     // Reads the installed copy, not the source.
     let list = PluginList::find(&Config::choose(paths)?.loaded, paths);
     let selected = list.plugin(&installed.id).ok().filter(|(candidate, _)| candidate.root == installed.path);
-    let state = selected.map_or("hidden", |(_, status)| format::state(status));
+    let state = selected.map_or("hidden", |(_, status)| render::plugins::state(status));
     if wants_json {
         let manifest = selected.map(|(candidate, _)| &candidate.manifest);
         return Ok(render::print_json(&json!({
@@ -116,19 +118,19 @@ fn report(paths: &Paths, installed: &PluginInstall, summary: &str, wants_json: b
             "declares": manifest.map(declares),
         }))?);
     }
-    render::print(&format::one_line(summary))?;
+    render::print(&render::one_line(summary))?;
     let Some((candidate, status)) = selected else {
         let other = list.plugin(&installed.id).map(|(other, _)| other.root.display().to_string());
         let why = other.map_or_else(
             |_| "see why with: homard plugins doctor".to_owned(),
             |other| format!("{other} has the same plugin id, {}, and comes first", installed.id),
         );
-        render::remark(&format::one_line(&format!("the plugin is not used: {why}")));
+        render::remark(&render::one_line(&format!("the plugin is not used: {why}")));
         return Ok(());
     };
-    render::print_table(&format::table_of(rights(candidate)))?;
+    render::print_table(&render::plugins::table_of(rights(candidate)))?;
     let id = shell_quote(&installed.id);
-    Ok(render::print(&format::one_line(&match (status.verdict.is_enabled, &status.error) {
+    Ok(render::print(&render::one_line(&match (status.verdict.is_enabled, &status.error) {
         (true, Some(error)) => format!("the plugin is enabled, but cannot start: {error}"),
         (true, None) => format!(
             "it {}, after the next restart of the gateway; to disable it: homard plugins disable {id}",

@@ -4,7 +4,7 @@ use anyhow::Result;
 use homard_workspace::skills::{Eligibility, JudgedSkill, ProblemLevel, SkillProblem};
 use serde_json::{Value, json};
 
-use super::{SkillList, format};
+use super::SkillList;
 use crate::render::{self, Table};
 
 /// Prints the result. Problems with skills do not fail the command.
@@ -71,7 +71,7 @@ fn text(list: &SkillList) -> String {
         .each()
         .filter(|(judged, _)| !judged.is_usable())
         .flat_map(|(judged, state)| {
-            let blockers = format::blockers(judged, state, &list.agent).into_iter().enumerate();
+            let blockers = render::skills::blockers(judged, state, &list.agent).into_iter().enumerate();
             blockers.map(|(at, blocker)| {
                 let name = if at == 0 { judged.skill.name.as_str() } else { "" };
                 vec![format!("  {name}"), blocker]

@@ -5,13 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use homard_plugins::{DiscoveredPlugin, FILE_NAMES, config_problems, fingerprint};
 use homard_settings::Text;
 
-use super::{
-    super::{
-        PluginList,
-        format::{entry, shell_quote},
-    },
-    PluginCheck, PluginFinding,
-};
+use super::{super::PluginList, PluginCheck, PluginFinding};
+use crate::render::{plugins::entry, shell_quote};
 
 /// Returns findings about an enabled plugin: its config, files and variables.
 pub(super) fn findings(list: &PluginList, candidate: &DiscoveredPlugin) -> Vec<PluginFinding> {

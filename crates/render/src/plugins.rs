@@ -1,17 +1,18 @@
-//! Formats plugins for the terminal.
+//! Describes plugins: for the terminal, and as JSON.
+
+mod document;
 
 use homard_config::path::Path;
 use homard_plugins::{DiscoveredPlugin, Manifest, PluginOrigin, PluginStatus};
 use homard_settings::{Config, Text};
 
-use super::report::declared;
-use crate::render::{self, Table};
+use self::document::declared;
+use crate::{MAX_DESCRIPTION, Table, one_line, truncate};
 
-/// Maximum characters of a description in a list.
-const MAX_DESCRIPTION: usize = 60;
+pub use self::document::{declares, document};
 
 /// Returns the state of a plugin for a table.
-pub(super) fn state(status: &PluginStatus) -> &'static str {
+pub fn state(status: &PluginStatus) -> &'static str {
     match (status.verdict.is_enabled, &status.error) {
         (false, _) => "off",
         (true, None) => "on",
@@ -20,7 +21,7 @@ pub(super) fn state(status: &PluginStatus) -> &'static str {
 }
 
 /// Formats the plugins as a table.
-pub(super) fn table(plugins: &[(DiscoveredPlugin, PluginStatus)], is_verbose: bool) -> Table {
+pub fn table(plugins: &[(DiscoveredPlugin, PluginStatus)], is_verbose: bool) -> Table {
     let extra_titles = if is_verbose { vec!["VERSION", "WHY", "FOLDER"] } else { vec![] };
     let titles = ["PLUGIN", "STATE", "FROM", "FOR"].into_iter().chain(extra_titles).map(str::to_owned).collect();
     let line = |(_, status): &(DiscoveredPlugin, PluginStatus)| {
@@ -49,7 +50,7 @@ fn state_reason(status: &PluginStatus) -> String {
 }
 
 /// Describes one plugin in full.
-pub(super) fn describe(candidate: &DiscoveredPlugin, status: &PluginStatus, config: &Config) -> Table {
+pub fn describe(candidate: &DiscoveredPlugin, status: &PluginStatus, config: &Config) -> Table {
     let manifest = &candidate.manifest;
     let mut rows = vec![("plugin", status.id.clone())];
     rows.extend((status.title != status.id).then(|| ("name", status.title.clone())));
@@ -80,7 +81,7 @@ pub(super) fn describe(candidate: &DiscoveredPlugin, status: &PluginStatus, conf
 }
 
 /// Describes how a plugin is run and what it may do, by its manifest.
-pub(super) fn rights(candidate: &DiscoveredPlugin) -> Vec<(&'static str, String)> {
+pub fn rights(candidate: &DiscoveredPlugin) -> Vec<(&'static str, String)> {
     let manifest = &candidate.manifest;
     let runs = match (&manifest.run, &candidate.entry) {
         (Some(run), _) => format!("{}, as you and outside the sandbox", run.join(" ")),
@@ -114,12 +115,12 @@ fn settings(manifest: &Manifest) -> Option<String> {
 }
 
 /// Formats rows as a table, without control characters.
-pub(super) fn table_of(rows: Vec<(&'static str, String)>) -> Table {
+pub fn table_of(rows: Vec<(&'static str, String)>) -> Table {
     Table::fields(rows.into_iter().map(|(name, text)| vec![name.to_owned(), one_line(&text)]).collect())
 }
 
 /// Returns the config path of a plugin's entry.
-pub(super) fn entry(id: &str) -> Path {
+pub fn entry(id: &str) -> Path {
     Path::root().key("plugins").key("entries").key(id)
 }
 
@@ -131,41 +132,15 @@ fn origin(origin: PluginOrigin) -> &'static str {
     }
 }
 
-/// Puts a foreign text on one line, without control characters.
-pub(super) fn one_line(text: &str) -> String {
-    render::strip_controls(&text.split_whitespace().collect::<Vec<_>>().join(" "))
-}
-
-/// Truncates a text to at most `max_chars` characters, ending in an ellipsis.
-fn truncate(text: &str, max_chars: usize) -> String {
-    if text.chars().count() <= max_chars {
-        return text.to_owned();
-    }
-    text.chars().take(max_chars - 1).chain(['…']).collect()
-}
-
-/// Quotes a text as one shell word.
-pub(super) fn shell_quote(text: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '@' | ':');
-    let is_word = !text.is_empty() && text.chars().all(is_plain);
-    if is_word { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shell_quote;
 
     #[test]
     fn an_unusual_id_is_quoted_as_one_shell_word() {
         let set = |id: &str| shell_quote(&entry(id).key("enabled").to_string());
         assert_eq!(set("tidy"), "plugins.entries.tidy.enabled");
         assert_eq!(set("@me/tidy"), "'plugins.entries[\"@me/tidy\"].enabled'");
-        assert_eq!(shell_quote("it's"), "'it'\\''s'");
-    }
-
-    #[test]
-    fn manifest_text_cannot_control_the_terminal() {
-        assert_eq!(one_line("a\u{1b}[2J\n  b\tc"), "a[2J b c");
-        assert_eq!(truncate("abcdef", 4), "abc…");
     }
 }

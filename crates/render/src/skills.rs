@@ -1,14 +1,13 @@
 //! Describes the state of skills, with remedies.
 
 use homard_config::path::Path;
-use homard_workspace::skills::{JudgedSkill, Skill, SkillRequirements};
+use homard_workspace::skills::{JudgedSkill, Skill, SkillRequirements, SkillSource};
 use serde_json::Value;
 
-use super::origin;
-use crate::render::{self, Table};
+use crate::{Table, shell_quote, strip_controls};
 
 /// Returns the state of a skill for a table.
-pub(super) fn state(judged: &JudgedSkill) -> String {
+pub fn state(judged: &JudgedSkill) -> String {
     let eligibility = &judged.verdict;
     let SkillRequirements { bins, any_bins, env, config } = &eligibility.missing.requires;
     if eligibility.is_disabled {
@@ -31,12 +30,15 @@ pub(super) fn state(judged: &JudgedSkill) -> String {
 }
 
 /// Returns what prevents an agent from using a skill, each with the remedy; empty if nothing does.
-pub(super) fn blockers(judged: &JudgedSkill, state: &Value, agent: &str) -> Vec<String> {
+pub fn blockers(judged: &JudgedSkill, state: &Value, agent: &str) -> Vec<String> {
     let JudgedSkill { skill, verdict: eligibility } = judged;
     let entry = entry(skill);
     let mut lines = Vec::new();
     if eligibility.is_disabled {
-        lines.push(format!("disabled; enable it with: homard config set {} true", shell_quote(&entry.key("enabled"))));
+        lines.push(format!(
+            "disabled; enable it with: homard config set {} true",
+            shell_quote(&entry.key("enabled").to_string())
+        ));
     }
     if eligibility.is_blocked_by_allowlist {
         lines.push("not in skills.allowBundled; add it there, or make that list empty".to_owned());
@@ -62,7 +64,7 @@ pub(super) fn blockers(judged: &JudgedSkill, state: &Value, agent: &str) -> Vec<
     lines.extend(env.iter().map(|name| {
         let key =
             if skill.primary_env.as_ref() == Some(name) { entry.key("apiKey") } else { entry.key("env").key(name) };
-        format!("set the environment variable {name}, or: homard config set {} VALUE", shell_quote(&key))
+        format!("set the environment variable {name}, or: homard config set {} VALUE", shell_quote(&key.to_string()))
     }));
     lines.extend(config.iter().map(|path| format!("set {path} in the config: homard config set {path} VALUE")));
     if eligibility.is_filtered_out {
@@ -72,7 +74,7 @@ pub(super) fn blockers(judged: &JudgedSkill, state: &Value, agent: &str) -> Vec<
 }
 
 /// Describes one skill in full.
-pub(super) fn describe(judged: &JudgedSkill, status: &Value, agent: &str) -> Table {
+pub fn describe(judged: &JudgedSkill, status: &Value, agent: &str) -> Table {
     let skill = &judged.skill;
     let mut rows = vec![
         ("skill", skill.name.clone()),
@@ -91,25 +93,24 @@ pub(super) fn describe(judged: &JudgedSkill, status: &Value, agent: &str) -> Tab
         rows.push(("users", "cannot invoke it by name; models choose it".to_owned()));
     }
     rows.extend(blockers(judged, status, agent).into_iter().map(|blocker| ("to do", blocker)));
-    Table::fields(rows.into_iter().map(|(name, text)| vec![name.to_owned(), render::strip_controls(&text)]).collect())
-}
-
-/// Truncates a text to at most `max_chars` characters, ending in an ellipsis.
-pub(super) fn truncate(text: &str, max_chars: usize) -> String {
-    if text.chars().count() <= max_chars {
-        return text.to_owned();
-    }
-    text.chars().take(max_chars - 1).chain(['…']).collect()
+    Table::fields(rows.into_iter().map(|(name, text)| vec![name.to_owned(), strip_controls(&text)]).collect())
 }
 
 fn entry(skill: &Skill) -> Path {
     Path::root().key("skills").key("entries").key(&skill.key)
 }
 
-/// Quotes a path for a shell.
-fn shell_quote(path: &Path) -> String {
-    let path = path.to_string();
-    if path.contains(['[', '"', '\'', '$']) { format!("'{}'", path.replace('\'', "'\\''")) } else { path }
+/// Returns where a skill was found.
+pub fn origin(source: SkillSource) -> &'static str {
+    match source {
+        SkillSource::Extra => "extraDirs",
+        SkillSource::Plugin => "plugin",
+        SkillSource::Bundled => "bundled",
+        SkillSource::Managed => "state directory",
+        SkillSource::Personal => "~/.agents",
+        SkillSource::Project => "workspace/.agents",
+        SkillSource::Workspace => "workspace",
+    }
 }
 
 fn systems(names: &[String]) -> String {

@@ -1,12 +1,12 @@
 //! Counts with their noun: `1 run`, `2 runs`.
 
 /// Formats a count with a noun whose plural ends in `s`.
-pub(crate) fn count(number: usize, singular: &str) -> String {
+pub fn count(number: usize, singular: &str) -> String {
     count_of(number, singular, &format!("{singular}s"))
 }
 
 /// Formats a count with a noun that has an irregular plural.
-pub(crate) fn count_of(number: usize, singular: &str, plural: &str) -> String {
+pub fn count_of(number: usize, singular: &str, plural: &str) -> String {
     if number == 1 { format!("1 {singular}") } else { format!("{number} {plural}") }
 }
 

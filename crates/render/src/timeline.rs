@@ -6,7 +6,7 @@ use homard_store::timeline::PromptCuts;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::render::{self, Table, duration_ms};
+use crate::{Table, age, count, duration_ms, strip_controls, tool_arguments, width};
 
 /// Width of the bars in characters.
 const WIDTH: u64 = 24;
@@ -15,8 +15,8 @@ const WIDTH: u64 = 24;
 const MIN_WIDTH_WITH_BARS: usize = 80;
 
 /// Formats the whole timeline for stdout: the origin, the steps, the deliveries.
-pub(super) fn timeline(trace: &Value, has_bars: bool) -> String {
-    let width = render::width();
+pub fn timeline(trace: &Value, has_bars: bool) -> String {
+    let width = width();
     let has_bars = has_bars && width.is_none_or(|width| width >= MIN_WIDTH_WITH_BARS);
     fitted_timeline(trace, has_bars, width)
 }
@@ -44,7 +44,7 @@ fn fitted_timeline(trace: &Value, has_bars: bool, width: Option<usize>) -> Strin
 }
 
 /// Describes the current step of a run in one line.
-pub(super) fn current_step(trace: &Value) -> String {
+pub fn current_step(trace: &Value) -> String {
     let last = list_of(trace, "steps").iter().rfind(|step| step["aside"] == false).map(step_text).unwrap_or_default();
     format!(
         "{}: {} ({} after the message was accepted)",
@@ -55,7 +55,7 @@ pub(super) fn current_step(trace: &Value) -> String {
 }
 
 /// Formats runs as a table for stdout.
-pub(super) fn list(runs: &[Value]) -> String {
+pub fn list(runs: &[Value]) -> String {
     let titles = ["RUN", "WHEN", "STATUS", "TOOK", "SESSION", "MODEL", "COST"].map(str::to_owned).to_vec();
     let now = Ambient::system().now_ms();
     let rows = runs.iter().map(|run| {
@@ -64,7 +64,7 @@ pub(super) fn list(runs: &[Value]) -> String {
         let model = [text_of(run, "provider"), text_of(run, "model")].into_iter().filter(|part| !part.is_empty());
         vec![
             text_of(run, "runId"),
-            render::age(now, number(run, "acceptedAt")),
+            age(now, number(run, "acceptedAt")),
             text_of(run, "status"),
             duration,
             text_of(run, "sessionKey"),
@@ -72,7 +72,7 @@ pub(super) fn list(runs: &[Value]) -> String {
             cost,
         ]
     });
-    Table::list(std::iter::once(titles).chain(rows).collect()).fit(render::width())
+    Table::list(std::iter::once(titles).chain(rows).collect()).fit(width())
 }
 
 fn head(run: &Value, total: u64) -> String {
@@ -87,7 +87,7 @@ fn head(run: &Value, total: u64) -> String {
         text_of(run, "principal"),
     );
     if let Some(next) = run["next"].as_str() {
-        text.push_str(&format!("\nthe run {}", render::strip_controls(next)));
+        text.push_str(&format!("\nthe run {}", strip_controls(next)));
     }
     if let Some(held_at) = run["heldAt"].as_u64() {
         let id = text_of(run, "runId");
@@ -97,10 +97,10 @@ fn head(run: &Value, total: u64) -> String {
         ));
     }
     if let Some(host) = run["host"].as_str() {
-        text.push_str(&format!("\nthe message was answered in run {}", render::strip_controls(host)));
+        text.push_str(&format!("\nthe message was answered in run {}", strip_controls(host)));
     }
     if let Some(error) = run["error"].as_str() {
-        text.push_str(&format!("\nerror: {}", render::strip_controls(error)));
+        text.push_str(&format!("\nerror: {}", strip_controls(error)));
     }
     if let Some(usage) = run["usage"].as_object().filter(|usage| usage["totalTokens"] != 0) {
         let count = |name: &str| usage[name].as_u64().unwrap_or_default();
@@ -134,7 +134,7 @@ fn prompt(trace: &Value) -> Vec<String> {
     lines.push(match prompt["changed"].as_str() {
         None => "cache: unchanged up to the new messages".to_owned(),
         Some("") => "cache: first request of this session since it was opened".to_owned(),
-        Some(changed) => format!("cache: valid up to the first change: {}", render::strip_controls(changed)),
+        Some(changed) => format!("cache: valid up to the first change: {}", strip_controls(changed)),
     });
     let sections = prompt["sections"].as_array().map(Vec::as_slice).unwrap_or_default();
     let sections: Vec<_> = sections
@@ -156,7 +156,7 @@ fn shortened(trace: &Value) -> Vec<String> {
         let shortened = PromptCuts::deserialize(step["prompt"].get("shortened")?).ok()?;
         let model = format!("{}/{}", text_of(step, "provider"), text_of(step, "model"));
         let (explanation, remedy) = (shortening::explain(&shortened, &model), shortening::remedy(&shortened, &model));
-        Some(render::strip_controls(&format!("shortened: {explanation}; {remedy}")))
+        Some(strip_controls(&format!("shortened: {explanation}; {remedy}")))
     });
     lines.collect()
 }
@@ -228,9 +228,7 @@ fn step_text(step: &Value) -> String {
                 _ => String::new(),
             };
             let arguments = match step.get("arguments") {
-                Some(arguments) => {
-                    render::strip_controls(&render::tool_arguments(arguments)).replace(['\n', '\t'], " ")
-                }
+                Some(arguments) => strip_controls(&tool_arguments(arguments)).replace(['\n', '\t'], " "),
                 None => format!("(arguments {})", text("digest")),
             };
             format!("tool {} {arguments}{failed}{truncation}", text("name"))
@@ -261,18 +259,18 @@ fn step_text(step: &Value) -> String {
         }
         "summarized" => {
             let runs: Vec<_> = list_of(step, "runs").iter().filter_map(|run| run.as_str()).collect();
-            let (count, names) = (render::count(runs.len(), "message"), render::strip_controls(&runs.join(", ")));
+            let (count, names) = (count(runs.len(), "message"), strip_controls(&runs.join(", ")));
             format!("too many messages waited; the model got a summary of {count}: {names}")
         }
         "block" => "sent a block of the reply".to_owned(),
-        other => render::strip_controls(other),
+        other => strip_controls(other),
     }
 }
 
 fn model(step: &Value) -> String {
     let mut text = format!("called {}/{}", text_of(step, "provider"), text_of(step, "model"));
     if let Some(profile) = step["profile"].as_str() {
-        text.push_str(&format!(" as {}", render::strip_controls(profile)));
+        text.push_str(&format!(" as {}", strip_controls(profile)));
     }
     match step["firstMs"].as_u64() {
         Some(first) => text.push_str(&format!(": first token after {}", duration_ms(first))),
@@ -291,7 +289,7 @@ fn model(step: &Value) -> String {
         text.push_str(&format!(", {}", money(cost)));
     }
     if let Some(error) = step["error"].as_str() {
-        text.push_str(&format!("; failed: {}", render::strip_controls(error)));
+        text.push_str(&format!("; failed: {}", strip_controls(error)));
     }
     text
 }
@@ -307,7 +305,7 @@ fn delivery(row: &Value) -> String {
     );
     for name in ["messageId", "reason"] {
         if let Some(detail) = row[name].as_str() {
-            text.push_str(&format!(" ({})", render::strip_controls(detail)));
+            text.push_str(&format!(" ({})", strip_controls(detail)));
         }
     }
     text
@@ -318,7 +316,7 @@ fn list_of<'a>(value: &'a Value, name: &str) -> &'a [Value] {
 }
 
 fn text_of(value: &Value, name: &str) -> String {
-    render::strip_controls(value[name].as_str().unwrap_or_default())
+    strip_controls(value[name].as_str().unwrap_or_default())
 }
 
 fn number(value: &Value, name: &str) -> u64 {
@@ -327,10 +325,11 @@ fn number(value: &Value, name: &str) -> u64 {
 
 /// Formats a count with its noun.
 fn plural(number: u64, noun: &str) -> String {
-    render::count(usize::try_from(number).unwrap_or(usize::MAX), noun)
+    count(usize::try_from(number).unwrap_or(usize::MAX), noun)
 }
 
-pub(in crate::cmd) fn money(dollars: f64) -> String {
+/// Formats an amount of money.
+pub fn money(dollars: f64) -> String {
     format!("${dollars:.4}")
 }
 

@@ -1,6 +1,7 @@
-//! Logging to stderr, to a rotated file, and to the in-memory log that clients read.
+//! Logging: to stderr, to a rotated file, and to the in-memory log that clients read. Known secrets are masked in all of
+//! them. Start with [`start`]; the lines are bounded and cleaned in `line`, files are rotated in `file`.
 
-pub(crate) mod file;
+mod file;
 mod line;
 
 use std::{
@@ -10,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
 use homard_app::masks::Masks;
 use homard_gateway::LogBuffer;
 use homard_runtime::Ambient;
@@ -20,13 +20,15 @@ use homard_settings::{
 };
 use tracing_subscriber::{
     EnvFilter, Layer,
+    filter::ParseError,
     fmt::{self, MakeWriter},
     layer::SubscriberExt,
     util::SubscriberInitExt,
 };
 
 use self::file::{LogFile, RotationLimits};
-use crate::render;
+
+pub use self::file::rotated_path;
 
 /// Default maximum size of a log file in bytes.
 const DEFAULT_MAX_BYTES: u64 = 10 * 1024 * 1024;
@@ -35,17 +37,28 @@ const DEFAULT_FILES: usize = 5;
 /// Default retention in days.
 const DEFAULT_DAYS: u64 = 14;
 
+/// Why logging cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The level of the environment is not valid.
+    #[error("HOMARD_LOG is not a level (error, warn, info, debug, trace) or a list such as homard=debug,warn")]
+    Level(#[from] ParseError),
+    /// The environment cannot be used.
+    #[error(transparent)]
+    Settings(#[from] homard_settings::Error),
+}
+
 /// The log of this process.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Log {
+pub struct Log {
     /// In-memory log for clients.
-    pub(crate) buffer: LogBuffer,
+    pub buffer: LogBuffer,
     /// Values to mask.
-    pub(crate) masks: Masks,
+    pub masks: Masks,
 }
 
 /// Returns the path of a gateway's log file: from the config, else in the state directory.
-pub(crate) fn log_file(config: &Logging, paths: &Paths) -> PathBuf {
+pub fn log_file(config: &Logging, paths: &Paths) -> PathBuf {
     match &config.file {
         Some(file) => paths::expand(Path::new(file.as_str()), paths::home().as_deref()),
         None => paths.state.join("logs").join("homard.log"),
@@ -54,21 +67,17 @@ pub(crate) fn log_file(config: &Logging, paths: &Paths) -> PathBuf {
 
 /// Starts logging at the level that `HOMARD_LOG` names, else the config, else `default`; also to a file if one is
 /// given.
-pub(crate) fn start(default: &str, config: &Logging, file: Option<&Path>) -> Result<Log> {
+pub fn start(default: &str, config: &Logging, file: Option<&Path>) -> Result<Log, Error> {
     let env_level = paths::text("LOG")?;
     let config_level = config.level.map_or(default, |level| level.0.0);
-    let filter = |text: &str| {
-        EnvFilter::try_new(text)
-            .context("HOMARD_LOG is not a level (error, warn, info, debug, trace) or a list such as homard=debug,warn")
-    };
     // Errors of MCP servers are logged by their supervisor. The library would log the URL, which may contain a key.
     let default_filter = format!("{config_level},rmcp=off");
     let level = env_level.as_deref().unwrap_or(&default_filter);
     let log = Log::default();
     let terminal = fmt::layer()
         .with_writer(MaskedStderr(log.masks.clone()))
-        .with_ansi(io::stderr().is_terminal() && render::colours_wanted())
-        .with_filter(filter(level)?);
+        .with_ansi(io::stderr().is_terminal() && paths::colours_wanted())
+        .with_filter(EnvFilter::try_new(level)?);
     // A failure to open the file is logged below, once logging works.
     let opened = file.map(|path| LogFile::open(path, bounds(config), || Ambient::system().now_ms()));
     let (file, open_error) = match opened {
@@ -82,7 +91,7 @@ pub(crate) fn start(default: &str, config: &Logging, file: Option<&Path>) -> Res
         (None, _) => log,
     };
     let writer = LogWriter { file: file.map(|file| Arc::new(Mutex::new(file))), log: log.clone() };
-    let file_layer = fmt::layer().json().with_writer(writer).with_filter(filter(level)?);
+    let file_layer = fmt::layer().json().with_writer(writer).with_filter(EnvFilter::try_new(level)?);
     tracing_subscriber::registry().with(terminal).with(file_layer).init();
     match (open_error, &config.file) {
         (Some(error), Some(path)) => {

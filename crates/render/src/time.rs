@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 /// Formats a duration with at most two units; below one minute, with at most two decimals.
-pub(crate) fn duration(span: Duration) -> String {
+pub fn duration(span: Duration) -> String {
     duration_ms(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Same as `duration`, for milliseconds.
-pub(crate) fn duration_ms(ms: u64) -> String {
+pub fn duration_ms(ms: u64) -> String {
     // 59.995 s and more would be rounded to 60 s.
     let seconds = if ms < 59_995 { ms / 1000 } else { ms.saturating_add(500) / 1000 };
     let pair = |first: u64, name: &str, second: u64, next: &str| match second {
@@ -29,7 +29,7 @@ pub(crate) fn duration_ms(ms: u64) -> String {
 }
 
 /// Formats the time since a moment, in its largest unit.
-pub(crate) fn age(now_ms: u64, then_ms: u64) -> String {
+pub fn age(now_ms: u64, then_ms: u64) -> String {
     let seconds = now_ms.saturating_sub(then_ms) / 1000;
     match seconds {
         0..60 => format!("{seconds}s ago"),

@@ -4,11 +4,10 @@ use homard_config::path::Path;
 use homard_plugins::internal::{self, DisabledReason, HookDecisionState, HookHandler, HookSource, InternalHook};
 use homard_workspace::skills::SkillRequirements;
 
-use super::MAX_DESCRIPTION;
-use crate::render::{self, Table};
+use crate::{MAX_DESCRIPTION, Table, shell_quote, strip_controls, truncate};
 
 /// Returns the state of a hook for a table.
-pub(super) fn state(decision: &HookDecisionState) -> String {
+pub fn state(decision: &HookDecisionState) -> String {
     match (decision.disabled, decision.has_requirements()) {
         (Some(_), _) => "off".to_owned(),
         (None, true) => "on".to_owned(),
@@ -20,12 +19,12 @@ pub(super) fn state(decision: &HookDecisionState) -> String {
 }
 
 /// Returns what a hook lacks.
-pub(super) fn missing_requirements(decision: &HookDecisionState) -> String {
+pub fn missing_requirements(decision: &HookDecisionState) -> String {
     internal::describe_missing(&decision.missing)
 }
 
 /// Formats the hooks as a table.
-pub(super) fn table(hooks: &[(InternalHook, HookDecisionState)], is_verbose: bool) -> Table {
+pub fn table(hooks: &[(InternalHook, HookDecisionState)], is_verbose: bool) -> Table {
     let titles =
         ["HOOK", "STATE", "FROM", "FOR"].into_iter().chain(if is_verbose { vec!["EVENTS", "HANDLER"] } else { vec![] });
     let titles: Vec<String> = titles.map(str::to_owned).collect();
@@ -39,13 +38,13 @@ pub(super) fn table(hooks: &[(InternalHook, HookDecisionState)], is_verbose: boo
         if is_verbose {
             cells.extend([hook.events.join(", "), handler(hook)]);
         }
-        cells.into_iter().map(|cell| render::strip_controls(&cell)).collect()
+        cells.into_iter().map(|cell| strip_controls(&cell)).collect()
     };
     Table::list(std::iter::once(titles).chain(hooks.iter().map(line)).collect())
 }
 
 /// Describes one hook in full.
-pub(super) fn describe(hook: &InternalHook, decision: &HookDecisionState) -> Table {
+pub fn describe(hook: &InternalHook, decision: &HookDecisionState) -> Table {
     let events = if hook.events.is_empty() { "nothing".to_owned() } else { hook.events.join(", ") };
     let mut rows = vec![
         ("hook", hook.name.clone()),
@@ -61,11 +60,11 @@ pub(super) fn describe(hook: &InternalHook, decision: &HookDecisionState) -> Tab
     }
     rows.extend(hook.homepage.iter().map(|page| ("homepage", page.clone())));
     rows.extend(blockers(hook, decision).into_iter().map(|blocker| ("to do", blocker)));
-    Table::fields(rows.into_iter().map(|(name, text)| vec![name.to_owned(), render::strip_controls(&text)]).collect())
+    Table::fields(rows.into_iter().map(|(name, text)| vec![name.to_owned(), strip_controls(&text)]).collect())
 }
 
 /// Returns what prevents a hook from running, each with the remedy; empty if nothing does.
-pub(super) fn blockers(hook: &InternalHook, decision: &HookDecisionState) -> Vec<String> {
+pub fn blockers(hook: &InternalHook, decision: &HookDecisionState) -> Vec<String> {
     let enable_command = format!("homard hooks enable {}", shell_quote(&hook.name));
     let mut lines: Vec<String> = decision
         .disabled
@@ -124,21 +123,6 @@ fn handler(hook: &InternalHook) -> String {
         HookHandler::Program(path) => format!("{} (a program)", path.display()),
         HookHandler::Bundled(_) => "built in".to_owned(),
     }
-}
-
-/// Truncates a text to at most `max_chars` characters, ending in an ellipsis.
-fn truncate(text: &str, max_chars: usize) -> String {
-    if text.chars().count() <= max_chars {
-        return text.to_owned();
-    }
-    text.chars().take(max_chars - 1).chain(['…']).collect()
-}
-
-/// Quotes a text as one shell word.
-fn shell_quote(text: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '@' | ':');
-    let is_word = !text.is_empty() && text.chars().all(is_plain);
-    if is_word { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 #[cfg(test)]

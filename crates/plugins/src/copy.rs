@@ -1,12 +1,12 @@
 //! Copies a plugin into the state directory: its files, and symlinks that stay within it. Nothing of it is run.
 
 use std::{
-    error, fmt, fs, io,
+    fs, io,
     os::unix::fs::{PermissionsExt as _, symlink},
     path::{Component, Path, PathBuf},
 };
 
-use homard_plugins::{DiscoveredPlugin, FILE_NAMES, PluginRoots, discover, fingerprint};
+use crate::{DiscoveredPlugin, FILE_NAMES, PluginRoots, discover, fingerprint};
 
 /// Maximum number of files and bytes: as much as a fingerprint covers.
 const MAX_FILES: usize = 50_000;
@@ -17,46 +17,40 @@ const NO_DIRECTORY: &str = "\n";
 
 /// An installed plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct InstalledPlugin {
-    pub(super) id: String,
+pub struct InstalledPlugin {
+    /// Its id.
+    pub id: String,
     /// Its version, if the manifest has one.
-    pub(super) version: Option<String>,
+    pub version: Option<String>,
     /// Its directory.
-    pub(super) path: PathBuf,
+    pub path: PathBuf,
     /// Fingerprint of its files.
-    pub(super) hash: String,
+    pub hash: String,
 }
 
 /// Why nothing was installed.
-#[derive(Debug)]
-pub(super) enum PluginCopyError {
+#[derive(Debug, thiserror::Error)]
+pub enum PluginCopyError {
     /// The source is not a plugin that can be installed.
-    Invalid { path: PathBuf, what: String },
+    #[error("{} {what}", .path.display())]
+    Invalid {
+        /// The path concerned.
+        path: PathBuf,
+        /// The rest of the sentence.
+        what: String,
+    },
     /// A plugin of that name exists.
+    #[error("{} already exists; replace it with --force", .0.display())]
     Exists(PathBuf),
-    /// An I/O error.
-    Disk { path: PathBuf, source: io::Error },
-}
-
-impl fmt::Display for PluginCopyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Invalid { path, what } => write!(f, "{} {what}", path.display()),
-            Self::Exists(path) => {
-                write!(f, "{} already exists; replace it with --force", path.display())
-            }
-            Self::Disk { path, .. } => write!(f, "{} cannot be copied", path.display()),
-        }
-    }
-}
-
-impl error::Error for PluginCopyError {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        match self {
-            Self::Disk { source, .. } => Some(source),
-            Self::Invalid { .. } | Self::Exists(_) => None,
-        }
-    }
+    /// A file operation failed.
+    #[error("{} cannot be copied", .path.display())]
+    Disk {
+        /// The path concerned.
+        path: PathBuf,
+        /// Error of the operating system.
+        #[source]
+        source: io::Error,
+    },
 }
 
 fn invalid(path: &Path, problem: impl Into<String>) -> PluginCopyError {
@@ -69,7 +63,7 @@ fn disk(path: &Path) -> impl FnOnce(io::Error) -> PluginCopyError {
 }
 
 /// Reads a directory as a plugin. Blocking.
-pub(super) fn look(source: &Path) -> Result<DiscoveredPlugin, PluginCopyError> {
+pub fn inspect(source: &Path) -> Result<DiscoveredPlugin, PluginCopyError> {
     let folder = match fs::canonicalize(source) {
         Ok(folder) if folder.is_dir() => folder,
         Ok(_) => return Err(invalid(source, "is not a directory; unpack an archive first, and pass its directory")),
@@ -99,8 +93,8 @@ pub(super) fn look(source: &Path) -> Result<DiscoveredPlugin, PluginCopyError> {
 }
 
 /// Copies a plugin into the directory of plugins, atomically. Blocking.
-pub(super) fn install(source: &Path, extensions: &Path, may_replace: bool) -> Result<InstalledPlugin, PluginCopyError> {
-    let DiscoveredPlugin { manifest, root, .. } = look(source)?;
+pub fn install(source: &Path, extensions: &Path, may_replace: bool) -> Result<InstalledPlugin, PluginCopyError> {
+    let DiscoveredPlugin { manifest, root, .. } = inspect(source)?;
     let name =
         folder_name(&manifest.id).ok_or_else(|| invalid(source, "has an id that is not a valid directory name"))?;
     fs::create_dir_all(extensions).map_err(disk(extensions))?;

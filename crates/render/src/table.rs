@@ -9,7 +9,7 @@ const MIN_COLUMN: usize = 8;
 
 /// Rows with aligned columns. `Display` formats them at full width.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Table {
+pub struct Table {
     rows: Vec<Vec<String>>,
     style: Style,
 }
@@ -25,17 +25,17 @@ enum Style {
 
 impl Table {
     /// A list of things, with titles in the first row. Wide cells are shortened to fit; the first column never is.
-    pub(crate) fn list(rows: Vec<Vec<String>>) -> Self {
+    pub fn list(rows: Vec<Vec<String>>) -> Self {
         Self { rows, style: Style::List }
     }
 
     /// Labels and values. Long values wrap under their column.
-    pub(crate) fn fields(rows: Vec<Vec<String>>) -> Self {
+    pub fn fields(rows: Vec<Vec<String>>) -> Self {
         Self { rows, style: Style::Fields }
     }
 
     /// Formats the table to fit a width; without one, at full width.
-    pub(crate) fn fit(&self, width: Option<usize>) -> String {
+    pub fn fit(&self, width: Option<usize>) -> String {
         let mut widths = self.widths();
         let Some(max_width) = width.filter(|max_width| total(&widths) > *max_width) else { return table(&self.rows) };
         match self.style {

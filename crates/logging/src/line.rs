@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 const MAX_TEXT_BYTES: usize = 512;
 
 /// Sanitizes a line of JSON.
-pub(super) fn clean(line: &str, masks: &Masks) -> String {
+pub(crate) fn clean(line: &str, masks: &Masks) -> String {
     // Only the logger's own JSON counts as an event; anything else is wrapped as a message.
     let event = serde_json::from_str(line).ok().filter(|value: &Value| value["fields"].is_object());
     let mut value = event.unwrap_or_else(|| json!({"fields": {"message": line.trim_end()}}));

@@ -43,7 +43,7 @@ struct LockContent {
 
 /// The lock that an OpenClaw gateway would take on a state directory.
 #[derive(Debug)]
-pub(super) struct OpenClawLock {
+pub struct OpenClawLock {
     state: PathBuf,
     config: PathBuf,
     path: PathBuf,
@@ -51,11 +51,11 @@ pub(super) struct OpenClawLock {
 
 /// A lock that is held; it is removed on drop.
 #[derive(Debug)]
-pub(super) struct HeldLock(PathBuf);
+pub struct HeldLock(PathBuf);
 
 impl OpenClawLock {
     /// Returns the lock of a state directory, by the environment.
-    pub(super) fn find(state: &Path) -> Self {
+    pub fn find(state: &Path) -> Self {
         let home = paths::home();
         let env_path = |name: &str| paths::env(name).map(|path| paths::expand(Path::new(&path), home.as_deref()));
         // A config at another path applies to OpenClaw's own directory.
@@ -78,7 +78,7 @@ impl OpenClawLock {
     }
 
     /// Fails if an OpenClaw gateway holds the directory. To be called before the directory is touched.
-    pub(super) fn check(&self) -> Result<(), StoreError> {
+    pub fn check(&self) -> Result<(), StoreError> {
         // An untrusted lock is ignored.
         let Some(owner) = self.owner().unwrap_or_default() else { return Ok(()) };
         // A Homard gateway is handled by the lock of the directory itself.
@@ -95,7 +95,7 @@ impl OpenClawLock {
     }
 
     /// Takes the lock, once the directory is locked by us. If it cannot be created, OpenClaw is not kept out.
-    pub(super) fn take(&self) -> Result<Option<HeldLock>, StoreError> {
+    pub fn take(&self) -> Result<Option<HeldLock>, StoreError> {
         self.check()?;
         if let Err(why) = self.owner() {
             tracing::warn!("ignoring OpenClaw's lock {}: {why}", self.path.display());

@@ -25,20 +25,20 @@ const NO_REPLY_REMARK: &str = "(the agent chose not to answer)";
 
 /// What is shown while a run is active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RenderOptions {
+pub struct RenderOptions {
     /// The reply text, streamed.
-    pub(crate) text: bool,
-    pub(crate) tools: ToolLines,
-    pub(crate) colours: bool,
+    pub text: bool,
+    pub tools: ToolLines,
+    pub colours: bool,
     /// One JSON event per line, in place of everything else.
-    pub(crate) json_lines: bool,
+    pub json_lines: bool,
     /// The working directory.
-    pub(crate) directory: bool,
+    pub directory: bool,
 }
 
 /// The tool calls that are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ToolLines {
+pub enum ToolLines {
     None,
     /// Failed calls.
     Failures,
@@ -47,7 +47,7 @@ pub(crate) enum ToolLines {
 
 impl RenderOptions {
     /// Returns the defaults for this process's terminal; `tools` overrides the one for tools.
-    pub(crate) fn for_terminal(tools: Option<bool>) -> Self {
+    pub fn for_terminal(tools: Option<bool>) -> Self {
         let stderr = io::stderr().is_terminal();
         let tools = match tools {
             Some(false) => ToolLines::None,
@@ -59,13 +59,13 @@ impl RenderOptions {
     }
 
     /// Shows nothing until the end.
-    pub(crate) fn nothing() -> Self {
+    pub fn nothing() -> Self {
         Self { text: false, tools: ToolLines::None, colours: false, json_lines: false, directory: false }
     }
 }
 
 /// Renders one run.
-pub(crate) struct RunRenderer {
+pub struct RunRenderer {
     options: RenderOptions,
     answer: Box<dyn Write + Send>,
     remarks: Box<dyn Write + Send>,
@@ -89,7 +89,7 @@ impl fmt::Debug for RunRenderer {
 
 impl RunRenderer {
     /// Writes to this process's stdout and stderr.
-    pub(crate) fn new(options: RenderOptions) -> Self {
+    pub fn new(options: RenderOptions) -> Self {
         Self::to(options, Box::new(io::stdout()), Box::new(io::stderr()))
     }
 
@@ -99,7 +99,7 @@ impl RunRenderer {
     }
 
     /// Renders the next event of the run.
-    pub(crate) fn render_event(&mut self, event: &AgentEvent) -> io::Result<()> {
+    pub fn render_event(&mut self, event: &AgentEvent) -> io::Result<()> {
         if self.options.json_lines {
             ignore_broken_pipe(self.json_line(event))?;
         }
@@ -116,7 +116,7 @@ impl RunRenderer {
     }
 
     /// Warns once that the message did not fit, with the sizes that the run reports; does nothing without sizes.
-    pub(crate) fn truncated(&mut self, input: &Value) -> io::Result<()> {
+    pub fn truncated(&mut self, input: &Value) -> io::Result<()> {
         let size = |name: &str| input.get(name).and_then(Value::as_u64);
         let Some((original, kept)) = size("originalTokens").zip(size("keptTokens")) else { return Ok(()) };
         if std::mem::replace(&mut self.has_warned, true) {
@@ -133,7 +133,7 @@ impl RunRenderer {
 
     /// Prints the payloads that were not streamed. An empty reply is reported on stderr, so that programs do not take
     /// the report for the reply.
-    pub(crate) fn finish(&mut self, payloads: &[Value]) -> io::Result<()> {
+    pub fn finish(&mut self, payloads: &[Value]) -> io::Result<()> {
         if payloads.is_empty() && self.shown.is_empty() {
             self.remark(NO_REPLY_REMARK)?;
         }
@@ -141,7 +141,7 @@ impl RunRenderer {
     }
 
     /// Names the directory in which the run works.
-    pub(crate) fn working_in(&mut self, directory: &Path) -> io::Result<()> {
+    pub fn working_in(&mut self, directory: &Path) -> io::Result<()> {
         match self.options.directory {
             true => self.line(&format!("(working in {})", directory.display()), MAX_LINE),
             false => Ok(()),
@@ -149,12 +149,12 @@ impl RunRenderer {
     }
 
     /// Prints a note about the run to stderr.
-    pub(crate) fn note(&mut self, text: &str) -> io::Result<()> {
+    pub fn note(&mut self, text: &str) -> io::Result<()> {
         self.remark(text)
     }
 
     /// Ends the current line of the reply.
-    pub(crate) fn break_line(&mut self) -> io::Result<()> {
+    pub fn break_line(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.mid_line) {
             ignore_broken_pipe(writeln!(self.answer))?;
         }
@@ -294,7 +294,7 @@ fn tool_failure(data: &Value) -> Option<String> {
 }
 
 /// Summarizes the arguments of a tool call.
-pub(crate) fn tool_arguments(args: &Value) -> String {
+pub fn tool_arguments(args: &Value) -> String {
     let main_argument = ["command", "path", "file_path"].iter().find_map(|name| args.get(name).and_then(Value::as_str));
     main_argument.map_or_else(|| args.to_string(), str::to_owned)
 }

@@ -4,7 +4,7 @@ use homard_plugins::{DiscoveredPlugin, Manifest, PluginOrigin, PluginStatus, Rig
 use serde_json::{Map, Value, json};
 
 /// Returns a plugin as JSON.
-pub(super) fn document(candidate: &DiscoveredPlugin, status: &PluginStatus) -> Value {
+pub fn document(candidate: &DiscoveredPlugin, status: &PluginStatus) -> Value {
     let manifest = &candidate.manifest;
     let state = match (status.verdict.is_enabled, &status.error) {
         (false, _) => "disabled",
@@ -31,7 +31,7 @@ fn origin(origin: PluginOrigin) -> &'static str {
 }
 
 /// Returns what a manifest declares as JSON; null if it has no declarations.
-pub(super) fn declares(manifest: &Manifest) -> Value {
+pub fn declares(manifest: &Manifest) -> Value {
     if manifest.rights.is_none() {
         return Value::Null;
     }

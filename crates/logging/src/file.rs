@@ -23,7 +23,7 @@ pub(crate) struct RotationLimits {
 }
 
 #[derive(Debug)]
-pub(super) struct LogFile {
+pub(crate) struct LogFile {
     path: PathBuf,
     bounds: RotationLimits,
     now_ms: fn() -> u64,
@@ -33,12 +33,12 @@ pub(super) struct LogFile {
 }
 
 /// Returns the path of the n-th rotated file.
-pub(crate) fn rotated_path(path: &Path, times: usize) -> PathBuf {
+pub fn rotated_path(path: &Path, times: usize) -> PathBuf {
     path.with_added_extension(times.to_string())
 }
 
 impl LogFile {
-    pub(super) fn open(path: &Path, bounds: RotationLimits, now_ms: fn() -> u64) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path, bounds: RotationLimits, now_ms: fn() -> u64) -> io::Result<Self> {
         if let Some(folder) = path.parent() {
             let is_new = !folder.exists();
             fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -62,12 +62,12 @@ impl LogFile {
         Ok(log)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Appends a line, in a new file if this one is full or from another day.
-    pub(super) fn add(&mut self, line: &str) -> io::Result<()> {
+    pub(crate) fn add(&mut self, line: &str) -> io::Result<()> {
         let today = (self.now_ms)() / DAY;
         let is_full = self.size + line.len() as u64 + 1 > self.bounds.bytes;
         if self.size > 0 && (is_full || today != self.day) {

@@ -7,8 +7,8 @@ export default defineConfig({
   // Each file has its own gateway.
   workers: 2,
   fullyParallel: false,
-  // A test that passes only when it is retried is reported as flaky.
-  retries: process.env["CI"] ? 2 : 0,
+  // A test that passes only when it is repeated hides a fault of the page or of the test.
+  retries: 0,
   reporter: process.env["CI"] ? "line" : "list",
   outputDir: "test-results",
   use: {

@@ -47,7 +47,6 @@ test("after signing out, the token signs in again, and stays", async ({ page, ga
   await page.getByLabel("Token or password").fill(gateway.token);
   await page.getByRole("button", { name: "Connect" }).click();
   await expect(page.locator("#nav")).toBeAttached();
-  await page.waitForTimeout(500);
   await page.reload();
   await expect(page.locator("#nav")).toBeAttached();
 });

@@ -1,6 +1,7 @@
 // A scripted model that speaks the OpenAI chat completions protocol. The last user message selects what it does:
 //
 //   stream N [MS]   N words, one each MS milliseconds (20 by default)
+//   hold NAME         three words, and the rest when the test calls `release(NAME)`
 //   think TEXT      reasoning, then an answer
 //   tool NAME JSON  a call of this tool, then an answer that quotes the end of its result
 //   fail STATUS     an error with this status
@@ -17,15 +18,26 @@ const words = "the quick brown fox jumps over a lazy dog while seven wizards box
  */
 export async function startModel(answers = {}) {
   const requests = [];
+  const held = new Map();
+  /** Resolves when a name is released, at once if it was released before. */
+  const hold = (name) => {
+    if (!held.has(name)) {
+      let release;
+      const released = new Promise((done) => (release = done));
+      held.set(name, { released, release });
+    }
+    return held.get(name);
+  };
   const server = createServer((request, response) => {
     let body = "";
     request.on("data", (chunk) => (body += chunk));
-    request.on("end", () => answer(JSON.parse(body), requests, response, answers));
+    request.on("end", () => answer(JSON.parse(body), { requests, answers, hold }, response));
   });
   await new Promise((done) => server.listen(0, "127.0.0.1", done));
   return {
     url: `http://127.0.0.1:${server.address().port}/v1`,
     requests,
+    release: (name) => hold(name).release(),
     close: () => {
       server.closeAllConnections();
       server.close();
@@ -42,7 +54,7 @@ function instruction(text) {
   return text.trim().split("\n").at(-1).replace(/^\[[^\]]*\]\s*/, "").trim();
 }
 
-function answer(body, requests, response, answers) {
+function answer(body, { requests, answers, hold }, response) {
   requests.push(body);
   const users = body.messages.map((message, at) => [message, at]).filter(([message]) => message.role === "user");
   const [last, at] = users.at(-1) ?? [{ content: "" }, 0];
@@ -94,6 +106,15 @@ function answer(body, requests, response, answers) {
         end("stop", count);
       }
     }, pause);
+    return;
+  }
+  if (word === "hold") {
+    for (const start of ["held1 ", "held2 ", "held3 "]) send({ content: start });
+    void hold(rest[0]).released.then(() => {
+      if (response.destroyed) return;
+      send({ content: "released4." });
+      end("stop", 4);
+    });
     return;
   }
   if (word === "think") {

@@ -1,6 +1,6 @@
 //! Tape: the ordered events of one run, for any number of readers.
 //!
-//! Streamed text is one growing slot per assistant message, not one event per token: a slow reader finds more text at
+//! Streamed text is one growing element per assistant message, not one event per token: a slow reader finds more text at
 //! its next read. An event with a record becomes visible once its commit is on disk; later events wait behind it.
 
 mod accept;
@@ -39,8 +39,8 @@ pub struct Tape {
 
 #[derive(Debug, Default)]
 struct TapeInner {
-    slots: Vec<TapeSlot>,
-    /// Slots of staged events whose commit is not on disk yet, oldest first.
+    elements: Vec<TapeElement>,
+    /// Elements of staged events whose commit is not on disk yet, oldest first.
     staged: VecDeque<usize>,
     /// Set when the run's end could not be stored: the tape stops, and no end is published that may be untrue.
     broken: Option<String>,
@@ -51,13 +51,13 @@ struct TapeInner {
 }
 
 #[derive(Debug)]
-struct TapeSlot {
+struct TapeElement {
     at: u64,
-    kind: SlotKind,
+    kind: ElementKind,
 }
 
 #[derive(Debug)]
-enum SlotKind {
+enum ElementKind {
     Text {
         message: u32,
         text: String,
@@ -71,10 +71,10 @@ enum SlotKind {
     Superseded,
 }
 
-/// Position of a reader: a slot, and how much of its text was read.
+/// Position of a reader: a element, and how much of its text was read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cursor {
-    slot: usize,
+    element: usize,
     offset: usize,
 }
 
@@ -140,13 +140,13 @@ impl Tape {
 
     /// True if its run started in this transcript.
     pub(crate) fn started_in(&self, transcript: &SessionId) -> bool {
-        let is_start = |slot: &TapeSlot| matches!(&slot.kind, SlotKind::Event(RunEvent::Stored(StoredEvent::Started { session })) if session == transcript);
-        self.lock().slots.iter().any(is_start)
+        let is_start = |element: &TapeElement| matches!(&element.kind, ElementKind::Event(RunEvent::Stored(StoredEvent::Started { session })) if session == transcript);
+        self.lock().elements.iter().any(is_start)
     }
 
     /// Time of the last event, in milliseconds since the epoch.
     pub fn last_at(&self) -> u64 {
-        self.lock().slots.last().map_or(self.accepted_at, |slot| slot.at)
+        self.lock().elements.last().map_or(self.accepted_at, |element| element.at)
     }
 
     /// Reads the events after the cursor and advances it.
@@ -155,29 +155,32 @@ impl Tape {
         inner.is_in_feed = false;
         let visible = inner.visible();
         let mut events = Vec::new();
-        while cursor.slot < visible {
-            let slot = &inner.slots[cursor.slot];
-            let kind = match &slot.kind {
-                SlotKind::Event(event) => Some(event.clone()),
-                SlotKind::Superseded => None,
-                SlotKind::Text { message, text } => {
+        while cursor.element < visible {
+            let element = &inner.elements[cursor.element];
+            let kind = match &element.kind {
+                ElementKind::Event(event) => Some(event.clone()),
+                ElementKind::Superseded => None,
+                ElementKind::Text { message, text } => {
                     new_part(text, cursor.offset).map(|delta| RunEvent::Text { message: *message, delta })
                 }
-                SlotKind::Thinking { message, text } => {
+                ElementKind::Thinking { message, text } => {
                     new_part(text, cursor.offset).map(|delta| RunEvent::Thinking { message: *message, delta })
                 }
             };
-            events.extend(kind.map(|kind| TapeEvent { at: slot.at, kind }));
-            match &slot.kind {
-                SlotKind::Text { text, .. } | SlotKind::Thinking { text, .. }
-                    if cursor.slot + 1 == inner.slots.len() =>
+            events.extend(kind.map(|kind| TapeEvent { at: element.at, kind }));
+            match &element.kind {
+                ElementKind::Text { text, .. } | ElementKind::Thinking { text, .. }
+                    if cursor.element + 1 == inner.elements.len() =>
                 {
-                    // The text may still grow: keep the slot and remember the offset.
+                    // The text may still grow: keep the element and remember the offset.
                     cursor.offset = text.len();
                     break;
                 }
-                SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Event(_) | SlotKind::Superseded => {
-                    *cursor = Cursor { slot: cursor.slot + 1, offset: 0 };
+                ElementKind::Text { .. }
+                | ElementKind::Thinking { .. }
+                | ElementKind::Event(_)
+                | ElementKind::Superseded => {
+                    *cursor = Cursor { element: cursor.element + 1, offset: 0 };
                 }
             }
         }
@@ -193,30 +196,33 @@ impl Tape {
         if let Some(why) = &inner.broken {
             return TapeState::Broken(why.clone());
         }
-        match inner.visible().checked_sub(1).map(|last| &inner.slots[last].kind) {
+        match inner.visible().checked_sub(1).map(|last| &inner.elements[last].kind) {
             None
-            | Some(SlotKind::Event(RunEvent::Queue(
+            | Some(ElementKind::Event(RunEvent::Queue(
                 QueueEvent::SlotWaited(_) | QueueEvent::DispositionChanged(_) | QueueEvent::Busy(_),
             ))) => TapeState::Queued,
-            Some(SlotKind::Event(RunEvent::Stored(StoredEvent::Ended(end)))) => TapeState::Ended(end.clone()),
-            Some(SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Event(_) | SlotKind::Superseded) => {
-                TapeState::Running
-            }
+            Some(ElementKind::Event(RunEvent::Stored(StoredEvent::Ended(end)))) => TapeState::Ended(end.clone()),
+            Some(
+                ElementKind::Text { .. }
+                | ElementKind::Thinking { .. }
+                | ElementKind::Event(_)
+                | ElementKind::Superseded,
+            ) => TapeState::Running,
         }
     }
 
     /// Returns all events without text and progress; of a broken tape, without those whose records are
     /// not on disk.
     pub(crate) fn events(&self) -> Vec<TapeEvent> {
-        let event_of_slot = |slot: &TapeSlot| match &slot.kind {
-            SlotKind::Event(RunEvent::Tool(ToolEvent::Progress { .. })) => None,
-            SlotKind::Event(event) => Some(TapeEvent { at: slot.at, kind: event.clone() }),
-            SlotKind::Text { .. } | SlotKind::Thinking { .. } | SlotKind::Superseded => None,
+        let event_of_element = |element: &TapeElement| match &element.kind {
+            ElementKind::Event(RunEvent::Tool(ToolEvent::Progress { .. })) => None,
+            ElementKind::Event(event) => Some(TapeEvent { at: element.at, kind: event.clone() }),
+            ElementKind::Text { .. } | ElementKind::Thinking { .. } | ElementKind::Superseded => None,
         };
         let inner = self.lock();
         let is_missing = |index| inner.broken.is_some() && inner.staged.contains(&index);
-        let slots = inner.slots.iter().enumerate().filter(|(index, _)| !is_missing(*index));
-        slots.filter_map(|(_, slot)| event_of_slot(slot)).collect()
+        let elements = inner.elements.iter().enumerate().filter(|(index, _)| !is_missing(*index));
+        elements.filter_map(|(_, element)| event_of_element(element)).collect()
     }
 
     /// Returns the text of an incomplete assistant message.
@@ -224,13 +230,13 @@ impl Tape {
         let inner = self.lock();
         // Blocks are emitted while their message is streamed.
         let complete = inner
-            .slots
+            .elements
             .iter()
-            .rposition(|slot| matches!(&slot.kind, SlotKind::Event(event) if !matches!(event, RunEvent::Reply(ReplyEvent::Block(_)))));
-        let open = &inner.slots[complete.map_or(0, |last| last + 1)..];
-        let text = open.iter().map(|slot| match &slot.kind {
-            SlotKind::Text { text, .. } => text.as_str(),
-            SlotKind::Thinking { .. } | SlotKind::Event(_) | SlotKind::Superseded => "",
+            .rposition(|element| matches!(&element.kind, ElementKind::Event(event) if !matches!(event, RunEvent::Reply(ReplyEvent::Block(_)))));
+        let open = &inner.elements[complete.map_or(0, |last| last + 1)..];
+        let text = open.iter().map(|element| match &element.kind {
+            ElementKind::Text { text, .. } => text.as_str(),
+            ElementKind::Thinking { .. } | ElementKind::Event(_) | ElementKind::Superseded => "",
         });
         text.collect()
     }
@@ -238,12 +244,12 @@ impl Tape {
     /// Appends a text delta of an assistant message.
     pub(crate) fn text(self: &Arc<Self>, at: u64, message: u32, delta: &str) {
         let mut inner = self.lock();
-        match inner.slots.last_mut() {
-            Some(TapeSlot { at: last_at, kind: SlotKind::Text { message: open, text } }) if *open == message => {
+        match inner.elements.last_mut() {
+            Some(TapeElement { at: last_at, kind: ElementKind::Text { message: open, text } }) if *open == message => {
                 *last_at = at;
                 text.push_str(delta);
             }
-            _ => inner.slots.push(TapeSlot { at, kind: SlotKind::Text { message, text: delta.to_owned() } }),
+            _ => inner.elements.push(TapeElement { at, kind: ElementKind::Text { message, text: delta.to_owned() } }),
         }
         self.wake_readers(inner);
     }
@@ -251,12 +257,16 @@ impl Tape {
     /// Appends a reasoning delta of an assistant message.
     pub(crate) fn thinking(self: &Arc<Self>, at: u64, message: u32, delta: &str) {
         let mut inner = self.lock();
-        match inner.slots.last_mut() {
-            Some(TapeSlot { at: last_at, kind: SlotKind::Thinking { message: open, text } }) if *open == message => {
+        match inner.elements.last_mut() {
+            Some(TapeElement { at: last_at, kind: ElementKind::Thinking { message: open, text } })
+                if *open == message =>
+            {
                 *last_at = at;
                 text.push_str(delta);
             }
-            _ => inner.slots.push(TapeSlot { at, kind: SlotKind::Thinking { message, text: delta.to_owned() } }),
+            _ => {
+                inner.elements.push(TapeElement { at, kind: ElementKind::Thinking { message, text: delta.to_owned() } })
+            }
         }
         self.wake_readers(inner);
     }
@@ -273,7 +283,7 @@ impl Tape {
     /// entries and the rows of runs are plain data, which this process also builds before it stores them, so a token
     /// made from them would prove nothing. Only the store could issue one, with every value it reads, and it would have
     /// to survive the history in memory, which mixes read and new entries. Everything else uses
-    /// [`Commit::fact`].
+    /// [`Commit::stored_event`].
     pub(crate) fn emit_stored(self: &Arc<Self>, at: u64, event: StoredEvent) {
         self.append(at, event.into());
     }
@@ -283,24 +293,24 @@ impl Tape {
         if let RunEvent::Tool(ToolEvent::Progress { call, .. }) = &event {
             inner.drop_progress(call);
         }
-        inner.slots.push(TapeSlot { at, kind: SlotKind::Event(event) });
+        inner.elements.push(TapeElement { at, kind: ElementKind::Event(event) });
         self.wake_readers(inner);
     }
 
     /// Emits an event without waking readers.
     pub(crate) fn emit_silent(&self, at: u64, event: impl LiveEvent) {
-        self.lock().slots.push(TapeSlot { at, kind: SlotKind::Event(event.into()) });
+        self.lock().elements.push(TapeElement { at, kind: ElementKind::Event(event.into()) });
     }
 
     /// Stages an event with a record; [`publish`](Self::publish) makes it visible once it is on disk.
     fn stage(&self, at: u64, event: RunEvent) {
         let mut inner = self.lock();
-        let index = inner.slots.len();
-        inner.slots.push(TapeSlot { at, kind: SlotKind::Event(event) });
+        let index = inner.elements.len();
+        inner.elements.push(TapeElement { at, kind: ElementKind::Event(event) });
         inner.staged.push_back(index);
     }
 
-    /// Publishes the oldest `count` staged events, whose records are on disk. Their slots remain; only the marks that
+    /// Publishes the oldest `count` staged events, whose records are on disk. Their elements remain; only the marks that
     /// hide them from readers are removed.
     fn publish(self: &Arc<Self>, count: usize) {
         let mut inner = self.lock();
@@ -346,20 +356,20 @@ impl Tape {
 impl TapeInner {
     /// Removes the previous progress of a running call. It is near the end: running calls belong to one message.
     fn drop_progress(&mut self, running: &CallId) {
-        for slot in self.slots.iter_mut().rev() {
-            match &slot.kind {
-                SlotKind::Event(RunEvent::Tool(ToolEvent::Progress { call, .. })) if call == running => {
-                    slot.kind = SlotKind::Superseded;
+        for element in self.elements.iter_mut().rev() {
+            match &element.kind {
+                ElementKind::Event(RunEvent::Tool(ToolEvent::Progress { call, .. })) if call == running => {
+                    element.kind = ElementKind::Superseded;
                     return;
                 }
-                SlotKind::Event(RunEvent::Tool(ToolEvent::Progress { .. })) | SlotKind::Superseded => {}
-                SlotKind::Event(_) | SlotKind::Text { .. } | SlotKind::Thinking { .. } => return,
+                ElementKind::Event(RunEvent::Tool(ToolEvent::Progress { .. })) | ElementKind::Superseded => {}
+                ElementKind::Event(_) | ElementKind::Text { .. } | ElementKind::Thinking { .. } => return,
             }
         }
     }
 
     fn visible(&self) -> usize {
-        self.staged.front().copied().unwrap_or(self.slots.len())
+        self.staged.front().copied().unwrap_or(self.elements.len())
     }
 }
 

@@ -15,7 +15,7 @@ pub use homard_events::wire::*;
 
 /// Returns the first response to `agent`.
 pub fn accepted(generation: Generation, accepted: &AcceptedRun) -> (Value, Option<ErrorShape>) {
-    let status = match (&accepted.disposition, generation) {
+    let status = match (&accepted.outcome, generation) {
         (SubmitOutcome::Finished(report), _) => return report.response(generation),
         (SubmitOutcome::New(_), _) | (SubmitOutcome::InFlight(_), Generation::Three) => "accepted",
         (SubmitOutcome::InFlight(_), Generation::Four) => "in_flight",
@@ -33,7 +33,7 @@ pub fn accepted(generation: Generation, accepted: &AcceptedRun) -> (Value, Optio
 
 /// Returns the first response to `chat.send`.
 pub fn sent(generation: Generation, accepted: &AcceptedRun) -> (Value, Option<ErrorShape>) {
-    match &accepted.disposition {
+    match &accepted.outcome {
         SubmitOutcome::New(tape) if tape.disposition() == Disposition::Rejected => {
             let rejected = Outcome::Aborted(AbortReason::Dropped);
             let why =

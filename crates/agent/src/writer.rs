@@ -17,7 +17,7 @@ use tokio::{
 
 use crate::tape::{Commit, StagedEvents};
 
-/// Maximum number of records in one commit.
+/// Once a commit has this many records, no further write joins it.
 const MAX_BATCH: usize = 512;
 
 /// Handle of the writer.

@@ -15,7 +15,7 @@ use futures_util::{
 use homard_proto::{
     ErrorShape, Extra, Generation,
     event::{Challenge, Tick},
-    frame::{self, Inbound, Request, Response},
+    frame::{self, IncomingFrame, Request, Response},
 };
 use homard_runtime::task;
 use serde_json::json;
@@ -287,10 +287,10 @@ async fn authenticate(
         SocketRead::Closed(reason) => return Err(reason),
     };
     let request = match frame::read(&text) {
-        Inbound::Request(request) => request,
-        Inbound::Malformed(_) => return Err(CloseReason::new(1008, "invalid request frame")),
+        IncomingFrame::Request(request) => request,
+        IncomingFrame::Malformed(_) => return Err(CloseReason::new(1008, "invalid request frame")),
         // As OpenClaw does it: a peer that does not speak the protocol gets a plain close.
-        Inbound::NotJson(_) => {
+        IncomingFrame::NotJson(_) => {
             tracing::warn!(address = %peer.connection.address(), bytes = text.len(), "closed an unauthenticated connection: its first message is not JSON");
             return Err(CloseReason::new(1000, ""));
         }
@@ -397,12 +397,12 @@ async fn serve(server: &Arc<ServerState>, reader: &mut SocketReader, client: &Ar
             read = client.send_queue.wait_for_space().then(|()| reader.read(limit)) => match read {
                 SocketRead::Closed(reason) => return reason,
                 SocketRead::Message(text) => match frame::read(&text) {
-                    Inbound::Request(request) if answers.len() < MAX_CONCURRENT_REQUESTS => {
+                    IncomingFrame::Request(request) if answers.len() < MAX_CONCURRENT_REQUESTS => {
                         let span = tracing::debug_span!("rpc", method = request.method, id = request.id);
                         answers.push(router::dispatch(server.clone(), client.clone(), request).instrument(span));
                     }
-                    Inbound::Request(request) => client.send_queue.respond(&overloaded(request)),
-                    Inbound::Malformed(response) | Inbound::NotJson(response) => client.send_queue.respond(&response),
+                    IncomingFrame::Request(request) => client.send_queue.respond(&overloaded(request)),
+                    IncomingFrame::Malformed(response) | IncomingFrame::NotJson(response) => client.send_queue.respond(&response),
                 },
             },
         }

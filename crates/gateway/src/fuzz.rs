@@ -6,7 +6,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
-use homard_proto::frame::{self, Inbound, MAX_DEPTH};
+use homard_proto::frame::{self, IncomingFrame, MAX_DEPTH};
 use homard_stdx::fuzz::{mutated, seeds};
 
 use crate::{
@@ -45,13 +45,13 @@ fn r50_fuzz_frame() {
     for seed in seeds(ROUNDS) {
         let bytes = mutated(seed, &texts, &fragments);
         match frame::read(&bytes) {
-            Inbound::Request(request) => {
+            IncomingFrame::Request(request) => {
                 assert!(!request.id.is_empty() && !request.method.is_empty(), "seed {seed}");
                 let encoded = serde_json::to_vec(&request).unwrap();
-                assert_eq!(frame::read(&encoded), Inbound::Request(request), "seed {seed}");
+                assert_eq!(frame::read(&encoded), IncomingFrame::Request(request), "seed {seed}");
             }
-            Inbound::Malformed(response) => assert!(response.error.is_some() && !response.ok, "seed {seed}"),
-            Inbound::NotJson(response) => {
+            IncomingFrame::Malformed(response) => assert!(response.error.is_some() && !response.ok, "seed {seed}"),
+            IncomingFrame::NotJson(response) => {
                 assert!(response.error.is_some() && !response.ok, "seed {seed}");
                 let is_json = serde_json::from_slice::<serde_json::Value>(&bytes).is_ok();
                 let brackets = bytes.iter().filter(|byte| matches!(byte, b'[' | b'{')).count();

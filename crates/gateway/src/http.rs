@@ -142,7 +142,7 @@ async fn upgrade(server: Arc<ServerState>, peer: AdmittedPeer, parts: &mut Parts
         Err(rejection) => return rejection.into_response(),
     };
     // The limit of protocol 4, because it cannot be changed later. Unauthenticated peers are bounded by the
-    // pre-authentication limits (`lobby`), clients of protocol 3 by the connection.
+    // pre-authentication limits (`preauth`), clients of protocol 3 by the connection.
     let limit = hello::max_frame(Generation::Four);
     let upgrade = upgrade.max_message_size(limit).max_frame_size(limit).read_buffer_size(READ_BUFFER);
     // Taken now, so that the server cannot shut down between the upgrade and the connection.

@@ -16,8 +16,8 @@ use crate::{
     JournalInner, disk,
     layout::FileId,
     metrics, outbox, runs, sessions,
+    state::{MAX_CACHED_TRANSCRIPTS, PendingRecord, PendingRename, WriterState},
     usage::UsageTally,
-    writer::{MAX_CACHED_TRANSCRIPTS, PendingRecord, PendingRename, WriterState},
 };
 
 /// Number of bytes written to transcripts that triggers an early checkpoint.

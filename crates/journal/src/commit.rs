@@ -26,8 +26,8 @@ use crate::{
     outbox,
     runs::{self, BatchRuns},
     sessions,
+    state::{PendingRecord, PendingRename, TranscriptState, WriterState},
     usage::UsageTally,
-    writer::{PendingRecord, PendingRename, TranscriptState, WriterState},
 };
 
 /// Information gathered about a batch before its transaction.

@@ -28,9 +28,9 @@ mod reserve;
 mod runs;
 mod sessions;
 mod start;
+mod state;
 mod transcript;
 mod usage;
-mod writer;
 
 use std::{
     fmt,
@@ -55,7 +55,7 @@ pub use cron::CronFiles;
 pub use metrics::{JournalMetrics, read_note_offline};
 pub use start::BootHistory;
 
-use crate::{health::Health, index::SessionIndex, layout::StateLayout, reserve::Reserve, writer::WriterState};
+use crate::{health::Health, index::SessionIndex, layout::StateLayout, reserve::Reserve, state::WriterState};
 
 /// Maximum delay, and minimum interval, of writing `sessions.json`.
 const EXPORT_EVERY: Duration = Duration::from_secs(5);

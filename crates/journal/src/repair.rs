@@ -10,8 +10,8 @@ use tracing::warn;
 use crate::{
     disk,
     layout::FileId,
+    state::WriterState,
     transcript::{self, TranscriptTail},
-    writer::WriterState,
 };
 
 /// Location of committed lines after [`replay`].

@@ -23,8 +23,8 @@ use crate::{
     outbox,
     repair::{self, ReplayOutcome},
     runs, sessions,
+    state::{PendingRename, TranscriptState, WriterState},
     usage::UsageTally,
-    writer::{PendingRename, TranscriptState, WriterState},
 };
 
 /// Time in milliseconds for which a crash counts as recent.

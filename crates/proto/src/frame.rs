@@ -96,7 +96,7 @@ pub const MAX_DEPTH: usize = 64;
 
 /// Result of parsing a client's frame.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Inbound {
+pub enum IncomingFrame {
     /// A valid request.
     Request(Request),
     /// JSON, but not a request, or with a duplicate key. Contains the error response to send.
@@ -119,9 +119,9 @@ static REQUEST: LazyLock<Schema> = LazyLock::new(|| {
     }))
 });
 
-/// Parses a client's frame. Infallible: every outcome is an [`Inbound`].
-pub fn read(bytes: &[u8]) -> Inbound {
-    let reject = |why: String| Inbound::NotJson(invalid(request_id::find(bytes), &why));
+/// Parses a client's frame. Infallible: every outcome is an [`IncomingFrame`].
+pub fn read(bytes: &[u8]) -> IncomingFrame {
+    let reject = |why: String| IncomingFrame::NotJson(invalid(request_id::find(bytes), &why));
     if nests_too_deep(bytes) {
         return reject(format!("nested more than {MAX_DEPTH} levels deep"));
     }
@@ -129,18 +129,18 @@ pub fn read(bytes: &[u8]) -> Inbound {
         Ok(value) => value,
         // JSON, but with a duplicate key.
         Err(error) if error.is_data() => {
-            return Inbound::Malformed(invalid(request_id::find(bytes), &error.to_string()));
+            return IncomingFrame::Malformed(invalid(request_id::find(bytes), &error.to_string()));
         }
         Err(error) => return reject(format!("not valid JSON: {error}")),
     };
     let problems = REQUEST.check(&value);
     let id = value.get("id").cloned();
     if !problems.is_empty() {
-        return Inbound::Malformed(invalid(id, &summary(&problems)));
+        return IncomingFrame::Malformed(invalid(id, &summary(&problems)));
     }
     match serde_json::from_value(value) {
-        Ok(request) => Inbound::Request(request),
-        Err(error) => Inbound::Malformed(invalid(id, &error.to_string())),
+        Ok(request) => IncomingFrame::Request(request),
+        Err(error) => IncomingFrame::Malformed(invalid(id, &error.to_string())),
     }
 }
 
@@ -179,15 +179,15 @@ mod tests {
 
     fn error_of(text: &str) -> (Value, String) {
         match read(text.as_bytes()) {
-            Inbound::Malformed(response) => (response.id, response.error.unwrap().message),
-            other @ (Inbound::Request(_) | Inbound::NotJson(_)) => panic!("{text} was read as {other:?}"),
+            IncomingFrame::Malformed(response) => (response.id, response.error.unwrap().message),
+            other @ (IncomingFrame::Request(_) | IncomingFrame::NotJson(_)) => panic!("{text} was read as {other:?}"),
         }
     }
 
     // R50: found by `cargo xtask fuzz`.
     #[test]
     fn numbers_are_read_exactly() {
-        let Inbound::Request(request) = read(br#"{"type":"req","id":"a","method":"m","params":[2.5e33]}"#) else {
+        let IncomingFrame::Request(request) = read(br#"{"type":"req","id":"a","method":"m","params":[2.5e33]}"#) else {
             panic!("it is a request")
         };
         assert_eq!(request.params, Some(serde_json::json!([2.5e33])));
@@ -239,7 +239,7 @@ mod tests {
             ("hello there", "invalid", "expected value at line 1 column 1"),
         ] {
             let error = ErrorShape::invalid(format!("invalid request frame: not valid JSON: {why}"));
-            assert_eq!(read(text.as_bytes()), Inbound::NotJson(Response::error(id, error)));
+            assert_eq!(read(text.as_bytes()), IncomingFrame::NotJson(Response::error(id, error)));
         }
     }
 
@@ -250,13 +250,13 @@ mod tests {
             (r#"{"type":"req","id":"b","method":"m","params":{"a":[{"k":1,"x":{},"k":1}]}}"#, "b", "k"),
             (r#"{"type":"req","id":"c","method":"m","params":{"\u006bey":1,"key":2}}"#, "c", "key"),
         ] {
-            let Inbound::Malformed(response) = read(text.as_bytes()) else { panic!("{text}") };
+            let IncomingFrame::Malformed(response) = read(text.as_bytes()) else { panic!("{text}") };
             let message = response.error.unwrap().message;
             let start = format!("invalid request frame: duplicate key \"{key}\" at line 1 ");
             assert!(response.id == id && message.starts_with(&start), "{message}");
         }
         let all = r#"{"type":"req","id":"d","method":"m","params":{"n":[1,-2,3.5,1e300,18446744073709551615,true,null,"k"],"k":{"k":{}}}}"#;
-        let Inbound::Request(request) = read(all.as_bytes()) else { panic!("{all}") };
+        let IncomingFrame::Request(request) = read(all.as_bytes()) else { panic!("{all}") };
         assert_eq!(serde_json::to_string(&request).unwrap(), all.replace("1e300", "1e+300"));
     }
 
@@ -264,9 +264,9 @@ mod tests {
     fn depth_is_measured_outside_strings_only() {
         let deep = format!(r#"{{"type":"req","id":"1","method":"m","params":{}{}}}"#, "[".repeat(64), "]".repeat(64));
         let error = ErrorShape::invalid("invalid request frame: nested more than 64 levels deep");
-        assert_eq!(read(deep.as_bytes()), Inbound::NotJson(Response::error("1", error)));
+        assert_eq!(read(deep.as_bytes()), IncomingFrame::NotJson(Response::error("1", error)));
         let in_string = format!(r#"{{"type":"req","id":"1","method":"m","params":"\"{}"}}"#, "[".repeat(500));
-        assert!(matches!(read(in_string.as_bytes()), Inbound::Request(_)));
+        assert!(matches!(read(in_string.as_bytes()), IncomingFrame::Request(_)));
     }
 
     proptest! {

@@ -13,7 +13,7 @@ use std::{
 
 use homard_proto::{
     Generation, event,
-    frame::{self, Inbound},
+    frame::{self, IncomingFrame},
     message::{Block, Content, Message},
     method::{
         Params,
@@ -189,14 +189,14 @@ struct Recording {
 impl Recording {
     fn check_inbound(&self, at: usize, frame: &Value, location: &str, counts: &mut Tally) {
         match frame::read(frame.to_string().as_bytes()) {
-            Inbound::Request(request) => {
+            IncomingFrame::Request(request) => {
                 counts.count("request");
                 assert_eq!(encode(&request, location), without_nulls(frame), "{location}");
                 if self.answer(at, &frame["id"]).is_some_and(|answer| answer["ok"] == true) {
                     check_params(self.generation, request, location, counts);
                 }
             }
-            Inbound::Malformed(error_response) => {
+            IncomingFrame::Malformed(error_response) => {
                 if !self.is_connected(at) {
                     // Before `connect`, OpenClaw sends no useful error and closes; that is up to the gateway.
                     return;
@@ -212,7 +212,7 @@ impl Recording {
                     }
                 }
             }
-            Inbound::NotJson(_) => panic!("{location}: a recorded frame is JSON"),
+            IncomingFrame::NotJson(_) => panic!("{location}: a recorded frame is JSON"),
         }
     }
 

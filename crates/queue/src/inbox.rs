@@ -1,21 +1,21 @@
 //! The queue of a session: decides what happens to messages that arrive while a run is active.
 //!
-//! Pure: no clock, no tasks, no I/O. Every message pushed comes out exactly once: as its own turn, merged into another
-//! turn, steered into the active run, or returned to be ended.
+//! Pure: no clock, no tasks, no I/O. Every message pushed comes out exactly once: as its own run, merged into another
+//! run, steered into the active run, or returned to be ended.
 //!
 //! | mode | idle | others queued | run active |
 //! |---|---|---|---|
-//! | `steer` | starts | queued as its own turn | offered to the run; if not taken, queued as its own turn |
-//! | `followup` | starts | queued as its own turn | queued as its own turn |
+//! | `steer` | starts | queued as its own run | offered to the run; if not taken, queued as its own run |
+//! | `followup` | starts | queued as its own run | queued as its own run |
 //! | `collect` | starts | merged with queued messages of the same route and authority | the same |
-//! | `steer-backlog` | starts | queued as its own turn | offered to the run and also queued as its own turn |
+//! | `steer-backlog` | starts | queued as its own run | offered to the run and also queued as its own run |
 //! | `interrupt` | starts | replaces everything queued | aborts the run and replaces everything queued |
 //!
-//! Order: turns start in order of arrival, and a run takes offered messages in order of arrival. A steer message
-//! overtakes queued turns, but neither an earlier steer message of the same sender, which is then offered with it, nor
+//! Order: runs start in order of arrival, and a run takes offered messages in order of arrival. A steer message
+//! overtakes queued runs, but neither an earlier steer message of the same sender, which is then offered with it, nor
 //! a boundary (a command that changes the transcript, or an interrupt).
 //!
-//! The cap counts messages that wait for a turn. An offered message does not wait, so it is neither counted nor
+//! The cap counts messages that wait for a run. An offered message does not wait, so it is neither counted nor
 //! dropped.
 
 use std::{borrow::Cow, collections::VecDeque};
@@ -62,13 +62,13 @@ pub enum Disposition {
     Started,
     /// Offered to the active run.
     Steered,
-    /// Waiting for its own turn, at this position.
+    /// Waiting for its own run, at this position.
     Queued(usize),
     /// Waiting to be merged with others, at this position.
     Collected(usize),
     /// Aborted the active run and replaced the queue.
     Interrupted,
-    /// The queue was full: a later turn gets a summary line instead of the message.
+    /// The queue was full: a later run gets a summary line instead of the message.
     Summarized,
     /// The queue is full; the message will not be answered.
     Rejected,
@@ -103,20 +103,20 @@ pub enum PushResult<L> {
     Full(L),
 }
 
-/// Whether a turn can start.
+/// Whether a run can start.
 #[derive(Debug, PartialEq)]
 pub enum Readiness<'a, L> {
     /// The queue is empty.
     Nothing,
     /// Debouncing until this time in milliseconds, or longer if more messages arrive.
     Later(u64),
-    /// A turn can start, beginning with this message.
+    /// A run can start, beginning with this message.
     Now(&'a L),
 }
 
 /// The messages of one run.
 #[derive(Debug, PartialEq)]
-pub struct QueuedTurn<L> {
+pub struct QueuedRun<L> {
     /// The message whose run it is.
     pub host: L,
     /// Messages absorbed by that run, oldest first.
@@ -130,7 +130,7 @@ pub struct QueuedTurn<L> {
 pub enum SteerOffer<L> {
     /// A message to be absorbed by the run.
     Take(L),
-    /// Text of a message that also gets a turn of its own.
+    /// Text of a message that also gets a run of its own.
     Copy(String),
 }
 
@@ -138,13 +138,13 @@ pub enum SteerOffer<L> {
 #[derive(Debug)]
 pub struct Inbox<L> {
     items: VecDeque<QueueEntry<L>>,
-    /// Messages dropped because the queue was full; a later turn lists them in a summary.
+    /// Messages dropped because the queue was full; a later run lists them in a summary.
     dropped: Vec<L>,
     /// Settings of the newest message that has any.
     settings: QueueSettings,
     /// Arrival time of the newest message, in milliseconds.
     newest_at: u64,
-    /// True if a batch cannot be merged into one turn: the rest of it is taken one by one.
+    /// True if a batch cannot be merged into one run: the rest of it is taken one by one.
     is_mixed: bool,
     /// Number of messages added so far.
     added: u64,
@@ -169,9 +169,9 @@ enum SteerState {
     Waits,
     /// The run may take it.
     Offered,
-    /// A run has seen its text; it also gets a turn of its own.
+    /// A run has seen its text; it also gets a run of its own.
     Shown,
-    /// A run absorbed and returned it: it gets a turn of its own and is not offered to another run, which could fail
+    /// A run absorbed and returned it: it gets a run of its own and is not offered to another run, which could fail
     /// because of it, too.
     Returned,
 }
@@ -181,7 +181,7 @@ impl<L: QueueItem> QueueEntry<L> {
         self.item.settings().map(|settings| settings.mode)
     }
 
-    /// True if it becomes a turn of its own, unmerged and without delay, once it is at the head of the queue.
+    /// True if it becomes a run of its own, unmerged and without delay, once it is at the head of the queue.
     fn is_own(&self) -> bool {
         self.is_first || self.item.settings().is_none()
     }
@@ -294,7 +294,7 @@ impl<L: QueueItem> Inbox<L> {
         PushResult::In { disposition, removed }
     }
 
-    /// Appends an item. Returns its position among the messages that wait for a turn.
+    /// Appends an item. Returns its position among the messages that wait for a run.
     fn add(&mut self, message: L, is_first: bool, steer_state: SteerState) -> usize {
         // A message in an empty queue starts a new batch.
         self.is_mixed &= !self.is_empty();
@@ -321,7 +321,7 @@ impl<L: QueueItem> Inbox<L> {
         true
     }
 
-    /// Returns whether a turn can start, provided that no run is active.
+    /// Returns whether a run can start, provided that no run is active.
     pub fn ready(&self, now: u64) -> Readiness<'_, L> {
         let first = self.items.front();
         if let Some(single) = first.filter(|item| item.is_own()) {
@@ -345,8 +345,8 @@ impl<L: QueueItem> Inbox<L> {
         (now < at).then_some(at)
     }
 
-    /// Removes the next turn, if one can start.
-    pub fn next(&mut self, now: u64) -> Option<QueuedTurn<L>> {
+    /// Removes the next run, if one can start.
+    pub fn next(&mut self, now: u64) -> Option<QueuedRun<L>> {
         let Readiness::Now(_) = self.ready(now) else { return None };
         self.absorbed.clear();
         if self.items.front().is_some_and(QueueEntry::is_own) {
@@ -356,13 +356,13 @@ impl<L: QueueItem> Inbox<L> {
         } else {
             // In collect mode the messages could not be merged, so the others of this batch are not merged either.
             self.is_mixed = self.settings.mode == QueueMode::Collect;
-            if self.dropped.is_empty() { self.pop() } else { self.summary_turn() }
+            if self.dropped.is_empty() { self.pop() } else { self.summary_run() }
         }
     }
 
-    fn pop(&mut self) -> Option<QueuedTurn<L>> {
+    fn pop(&mut self) -> Option<QueuedRun<L>> {
         let host = self.items.pop_front()?.item;
-        Some(QueuedTurn { host, absorbed: Vec::new(), prompt: None })
+        Some(QueuedRun { host, absorbed: Vec::new(), prompt: None })
     }
 
     /// Number of messages at the head that may be merged: up to the first request that always gets its own run.
@@ -378,7 +378,7 @@ impl<L: QueueItem> Inbox<L> {
         first.is_none_or(|first| first.route().is_complete() && messages.all(|message| is_alike(first, message)))
     }
 
-    fn collect(&mut self) -> Option<QueuedTurn<L>> {
+    fn collect(&mut self) -> Option<QueuedRun<L>> {
         let summary = self.summary();
         let mut absorbed = std::mem::take(&mut self.dropped);
         let batch = self.batch();
@@ -392,12 +392,12 @@ impl<L: QueueItem> Inbox<L> {
         }));
         absorbed.extend(batch);
         let host = absorbed.pop()?;
-        Some(QueuedTurn { host, absorbed, prompt: Some(blocks.join("\n\n")) })
+        Some(QueuedRun { host, absorbed, prompt: Some(blocks.join("\n\n")) })
     }
 
-    /// Removes a turn with the summary of dropped messages, hosted by the newest of them. Dropped messages of another
-    /// route or authority get a summary turn of their own, so that senders cannot read each other's messages.
-    fn summary_turn(&mut self) -> Option<QueuedTurn<L>> {
+    /// Removes a run with the summary of dropped messages, hosted by the newest of them. Dropped messages of another
+    /// route or authority get a summary run of their own, so that senders cannot read each other's messages.
+    fn summary_run(&mut self) -> Option<QueuedRun<L>> {
         let mut dropped = std::mem::take(&mut self.dropped).into_iter();
         let first = dropped.next()?;
         let (alike, others): (Vec<_>, _) = dropped.partition(|message| is_alike(&first, message));
@@ -405,7 +405,7 @@ impl<L: QueueItem> Inbox<L> {
         let prompt = self.summary();
         let mut absorbed = std::mem::replace(&mut self.dropped, others);
         let host = absorbed.pop()?;
-        Some(QueuedTurn { host, absorbed, prompt })
+        Some(QueuedRun { host, absorbed, prompt })
     }
 
     fn summary(&self) -> Option<String> {
@@ -463,7 +463,7 @@ impl<L: QueueItem> Inbox<L> {
         }
     }
 
-    /// Withdraws all offers after the end of the run: these messages wait for turns of their own.
+    /// Withdraws all offers after the end of the run: these messages wait for runs of their own.
     pub fn withdraw_offers(&mut self) {
         for item in self.items.iter_mut().filter(|item| item.steer_state == SteerState::Offered) {
             item.steer_state = SteerState::Waits;

@@ -98,7 +98,7 @@ impl ScheduledResult {
 pub(super) async fn run(hub: &Hub, inbound: Inbound) -> Option<ScheduledResult> {
     let (run, key) = (inbound.id.run.clone(), inbound.session.key.clone());
     let tape = match hub.submit(inbound).await {
-        Ok(accepted) => match accepted.disposition {
+        Ok(accepted) => match accepted.outcome {
             SubmitOutcome::New(tape) | SubmitOutcome::InFlight(tape) => tape,
             SubmitOutcome::Finished(report) => return Some(ScheduledResult { had_ended: true, ..result_of(&report) }),
         },

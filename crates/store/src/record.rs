@@ -148,8 +148,9 @@ pub struct Origin {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Options {
-    /// Slot pool of the run; empty for the one that its session implies.
-    pub lane: String,
+    /// Concurrency class of the run; empty for the one that its session implies.
+    #[serde(rename = "lane")]
+    pub class: String,
     /// Time limit; `None` for the agent's own limit.
     pub timeout: Option<Duration>,
     /// Text appended to the system prompt.

@@ -198,7 +198,7 @@ impl TraceClient {
             let (payload, error) = wire::accepted(generation, &accepted);
             format_response(&payload, error)
         });
-        let tape = match &accepted.disposition {
+        let tape = match &accepted.outcome {
             SubmitOutcome::New(tape) | SubmitOutcome::InFlight(tape) => tape.clone(),
             SubmitOutcome::Finished(_) => return,
         };
@@ -265,7 +265,7 @@ impl TraceClient {
             Err(refused) => return self.respond(&format_submit_error(&refused)),
         };
         self.acknowledgements.lock().accepted.push(accepted.run.clone());
-        let tape = match accepted.disposition {
+        let tape = match accepted.outcome {
             SubmitOutcome::New(tape) => {
                 self.respond(&format_disposition(tape.disposition()));
                 tape

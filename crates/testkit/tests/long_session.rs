@@ -366,7 +366,7 @@ async fn play(turns: usize, summarizer: SummarizerBehaviour, counting: TokenCoun
         let run = RunId::parse(&format!("turn-{turn}")).unwrap();
         let accepted =
             hub.submit(Inbound::plain(run, InboundSender::new("owner", "agent"), key.clone(), message)).await.unwrap();
-        let SubmitOutcome::New(tape) = accepted.disposition else { panic!("turn {turn} is not new") };
+        let SubmitOutcome::New(tape) = accepted.outcome else { panic!("turn {turn} is not new") };
         let TapeState::Ended(end) = Subscriber::new(tape).end().await else { panic!("turn {turn} did not end") };
         assert_eq!(end.outcome, Outcome::Done, "turn {turn} with {summarizer:?} and {counting:?}");
         assert_eq!(

@@ -84,7 +84,7 @@ async fn main() -> anyhow::Result<()> {
         let (run, key) = (hub.ambient().run_id(), AgentId::main().main_session());
         let message = User::text(text, hub.ambient().now_ms());
         let accepted = hub.submit(Inbound::plain(run, InboundSender::new("owner", "embed"), key, message)).await?;
-        if let SubmitOutcome::New(tape) = accepted.disposition
+        if let SubmitOutcome::New(tape) = accepted.outcome
             && let TapeState::Ended(end) = Subscriber::new(tape).end().await
         {
             let answer: Vec<_> = end.replies.iter().map(|reply| reply.text.as_str()).collect();

@@ -35,7 +35,7 @@ impl HubSessions<'_> {
         let (run, message) = (self.hub.0.ambient.run_id(), User::text(text.trim(), self.hub.0.ambient.now_ms()));
         let plain = Inbound::plain(run, InboundSender::new(OWNER, "sessions.compact"), key.clone(), message);
         let inbound = Inbound { command: Some(Command::Compact(focus)), is_literal: false, ..plain };
-        let tape = match self.hub.submit(inbound).await.map(|accepted| accepted.disposition) {
+        let tape = match self.hub.submit(inbound).await.map(|accepted| accepted.outcome) {
             Ok(SubmitOutcome::New(tape) | SubmitOutcome::InFlight(tape)) => tape,
             Ok(SubmitOutcome::Finished(_)) => return Err(ChangeError::Changed),
             Err(SubmitError::Stopping) => return Err(ChangeError::Stopping),

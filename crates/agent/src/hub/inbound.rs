@@ -294,7 +294,7 @@ impl From<Accept> for Inbound {
                 authority: options.authority,
             },
             options: InboundOptions {
-                class: RunClass::choose(Some(&options.lane), &key),
+                class: RunClass::choose(Some(&options.class), &key),
                 timeout: options.timeout,
                 extra_prompt: options.extra_prompt,
                 is_strict: options.is_strict,

@@ -139,8 +139,8 @@ impl Hub {
 
     /// Accepts a message. When this returns `Ok`, the message is on disk and its run will end exactly once.
     ///
-    /// Unfinished runs of earlier processes in the session are queued first. The run id is then claimed before anything
-    /// is awaited: of two equal requests at the same time one runs, and both get the same result.
+    /// Unfinished runs of earlier processes in the session are queued first. The run id is then checked and claimed
+    /// under one lock: of two equal requests at the same time one runs, and both get the same result.
     pub async fn submit(&self, inbound: Inbound) -> Result<AcceptedRun, SubmitError> {
         self.runs().submit(inbound).await
     }

@@ -132,7 +132,7 @@ pub struct AcceptedRun {
     /// When it was accepted, in milliseconds since the epoch.
     pub at: u64,
     /// What happens to the message.
-    pub disposition: SubmitOutcome,
+    pub outcome: SubmitOutcome,
 }
 
 /// What happens to an accepted message.

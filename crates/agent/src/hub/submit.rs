@@ -31,7 +31,7 @@ impl HubRuns<'_> {
             // The lane ended before it read the job.
             Err(_) => return Err(SubmitError::Stopping),
         };
-        let accepted = |at, disposition| Ok(AcceptedRun { run: run.clone(), key: key.clone(), at, disposition });
+        let accepted = |at, outcome| Ok(AcceptedRun { run: run.clone(), key: key.clone(), at, outcome });
         match verdict {
             Admission::Accepted if is_new => {
                 self.hub.hooks().fire_received(received);

@@ -9,7 +9,7 @@ use super::{Lane, Ticket};
 use crate::event::{RunEnd, StoredEvent};
 
 /// Ends the messages absorbed by a run together with it. The store knows which of them were absorbed; the others
-/// are queued again for a turn of their own, unless they were stopped with the run.
+/// are queued again for a run of their own, unless they were stopped with the run.
 pub(super) async fn end_absorbed(lane: &mut Lane, absorbed: Vec<Ticket>, end: &RunEnd) {
     let mut unanswered = Vec::new();
     for ticket in absorbed {

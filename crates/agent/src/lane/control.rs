@@ -207,7 +207,7 @@ fn commit_result(lane: &mut Lane, ticket: Ticket, result: CommandResult) -> Tick
         run.ticket.tape.text(at, 0, &reply.text);
     }
     let terminal = Rec::Terminal { run: id, ended: Box::new(stored) };
-    commit.fact(at, StoredEvent::Ended(Arc::new(end)), terminal);
+    commit.stored_event(at, StoredEvent::Ended(Arc::new(end)), terminal);
     lane.hub.send_deliveries(commit, outgoing, None);
     run.ticket
 }

@@ -188,7 +188,7 @@ impl Lane {
         commit.records(self.update_session(ending, &end));
         commit.records(queue_records(&outgoing));
         let terminal = Rec::Terminal { run: run.clone(), ended: Box::new(stored) };
-        commit.fact(at, StoredEvent::Ended(end.clone()), terminal);
+        commit.stored_event(at, StoredEvent::Ended(end.clone()), terminal);
         let reports = self.withdraw_blocks(active, at);
         self.hub.send_deliveries(commit, outgoing, None);
         // The barrier follows the terminal record, so the session's next run cannot overtake it.
@@ -300,7 +300,7 @@ impl Lane {
                 Message::User(_) | Message::ToolResult(_) | Message::Other(_) => Arc::new(assistant),
             };
             let (entry, record) = entry_record(Message::Assistant((*assistant).clone()));
-            commit.fact(at, StoredEvent::Assistant { entry, message: assistant }, record);
+            commit.stored_event(at, StoredEvent::Assistant { entry, message: assistant }, record);
         }
         // Entries keep the order of the calls, so results before the first open call are in the transcript already.
         let stored_result = |call_state: &CallState| {
@@ -324,7 +324,7 @@ impl Lane {
                 Some(_) => commit.record(record),
                 None => {
                     let call = call_state.call.clone();
-                    commit.fact(at, StoredEvent::ToolEnded { call, result, shown: None }, record);
+                    commit.stored_event(at, StoredEvent::ToolEnded { call, result, shown: None }, record);
                 }
             }
         }

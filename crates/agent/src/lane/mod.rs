@@ -32,7 +32,7 @@ use std::{
 use futures_util::{FutureExt, future::OptionFuture};
 use homard_proto::{RunId, SessionKey};
 use homard_queue::{
-    inbox::{Inbox, QueuedTurn, Readiness},
+    inbox::{Inbox, QueuedRun, Readiness},
     slots::{Lender, Slot},
 };
 use tokio::{
@@ -196,20 +196,20 @@ impl Lane {
         }
     }
 
-    /// Starts the next turn once there is a slot for it.
+    /// Executes the next run once there is a slot for it.
     async fn next(&mut self) {
         let Some(slot) = self.slot().await else { return };
         self.settle_admissions().await;
         let now = self.now();
-        if let Some(turn) = self.inbox.next(now) {
+        if let Some(queued) = self.inbox.next(now) {
             self.refresh();
-            self.turn(turn, slot).await;
+            self.execute(queued, slot).await;
         }
     }
 
     /// Executes one run from start to end.
-    async fn turn(&mut self, turn: QueuedTurn<Ticket>, slot: Lender) {
-        let QueuedTurn { mut host, absorbed, prompt } = turn;
+    async fn execute(&mut self, queued: QueuedRun<Ticket>, slot: Lender) {
+        let QueuedRun { mut host, absorbed, prompt } = queued;
         host.host(absorbed);
         let mut active = ActiveRun { prompt, ..ActiveRun::from(host) };
         let profile = self.profile_for(&active.ticket.inbound);
@@ -303,7 +303,7 @@ impl Lane {
         }
     }
 
-    /// Waits for a slot for the next turn and serves the mailbox meanwhile; `None` if no turn is ready any more.
+    /// Waits for a slot for the next run and serves the mailbox meanwhile; `None` if no run is ready any more.
     async fn slot(&mut self) -> Option<Lender> {
         let Readiness::Now(message) = self.inbox.ready(self.now()) else { return None };
         // A fixed answer needs no slot.

@@ -278,7 +278,7 @@ impl Lane {
                     Err(_) => self.inbox.put_back([ticket]),
                 }
             }
-            // It also gets a turn of its own, so a dropped receiver loses nothing.
+            // It also gets a run of its own, so a dropped receiver loses nothing.
             Some(SteerOffer::Copy(text)) => drop(reply.send(Steered::Copy(text))),
             None => {}
         }

@@ -273,7 +273,7 @@ impl Inbound {
 
 fn options(inbound: &Inbound) -> Options {
     Options {
-        lane: inbound.options.class.name().to_owned(),
+        class: inbound.options.class.name().to_owned(),
         timeout: inbound.options.timeout,
         extra_prompt: inbound.options.extra_prompt.clone(),
         is_strict: inbound.options.is_strict,

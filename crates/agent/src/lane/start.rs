@@ -341,7 +341,7 @@ impl ActiveRun {
     fn record_start(&mut self, commit: &mut Commit, header: Header, at: u64) {
         let (run, key, session) = (self.run().clone(), self.ticket.tape.key().clone(), header.id.clone());
         self.progress.session = Some(session.clone());
-        commit.fact(at, StoredEvent::Started { session }, Rec::Start(Start { run, key, header, at }));
+        commit.stored_event(at, StoredEvent::Started { session }, Rec::Start(Start { run, key, header, at }));
         let summarized = self.summarized();
         if !summarized.is_empty() {
             self.ticket.tape.emit_silent(at, QueueEvent::Summarized(summarized));
@@ -355,7 +355,7 @@ impl ActiveRun {
         let absorbs = self.absorbed.iter().map(|absorbed| absorbed.inbound.id.run.clone()).collect();
         let (run, key) = (self.run().clone(), self.ticket.tape.key().clone());
         let input = Input { run, key, session, absorbs, entries };
-        commit.fact(at, StoredEvent::Input(message), Rec::Input(input));
+        commit.stored_event(at, StoredEvent::Input(message), Rec::Input(input));
     }
 }
 

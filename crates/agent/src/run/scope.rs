@@ -249,7 +249,7 @@ impl RunIo {
     /// Builds a commit of one event and its record.
     pub(super) fn commit_of(&self, event: StoredEvent, record: Rec) -> Commit {
         let mut commit = Commit::new(&self.tape);
-        commit.fact(self.now(), event, record);
+        commit.stored_event(self.now(), event, record);
         commit
     }
 

@@ -201,7 +201,7 @@ impl ReplyOutput {
         let mut records = queue_records(&outgoing);
         let Some(first) = records.next() else { return };
         let mut commit = Commit::new(&io.tape);
-        commit.fact(io.now(), ReplyEvent::Block(Arc::new(block)), first);
+        commit.stored_event(io.now(), ReplyEvent::Block(Arc::new(block)), first);
         commit.records(records);
         io.hub.send_deliveries(commit, outgoing, Some(&output));
     }

@@ -60,7 +60,7 @@ impl Commit {
     }
 
     /// Stages an event, and adds its record. An event that needs no record may have one.
-    pub(crate) fn fact(&mut self, at: u64, event: impl Into<RunEvent>, record: Rec) {
+    pub(crate) fn stored_event(&mut self, at: u64, event: impl Into<RunEvent>, record: Rec) {
         let event = event.into();
         self.staged.is_end |= matches!(event, RunEvent::Stored(StoredEvent::Ended(_)));
         self.staged.tape.stage(at, event);

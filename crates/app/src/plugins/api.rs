@@ -73,7 +73,7 @@ impl PluginApi {
         inbound.options.class = RunClass::Nested;
         inbound.options.extra_prompt = text(params, "extraSystemPrompt").map(str::to_owned);
         let accepted = hub.submit(inbound).await.map_err(|error| error.to_string())?;
-        let SubmitOutcome::New(tape) = accepted.disposition else {
+        let SubmitOutcome::New(tape) = accepted.outcome else {
             return Err("the run was already started".to_owned());
         };
         match Subscriber::new(tape).end().await {

@@ -75,7 +75,7 @@ impl InboundPipeline {
                     if first.incoming.peer.kind != PeerKind::Direct && !first.is_control {
                         self.history().take(&chat_key(&first.incoming));
                     }
-                    if let SubmitOutcome::New(tape) = accepted.disposition
+                    if let SubmitOutcome::New(tape) = accepted.outcome
                         && !first.is_control
                     {
                         self.start_indicators(&tape, first).await;

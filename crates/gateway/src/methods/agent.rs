@@ -35,7 +35,7 @@ pub(crate) async fn start(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let (accepted, gate) = submit(&call, inbound).await?;
     let generation = call.client.generation;
     let (mut payload, error) = wire::accepted(generation, &accepted);
-    Ok(match (accepted.disposition, generation) {
+    Ok(match (accepted.outcome, generation) {
         (SubmitOutcome::New(tape), _) => {
             wire::add_disposition(&mut payload, tape.disposition());
             RpcResult::WithFinal(payload, tape, gate)

@@ -1,7 +1,7 @@
 //! `chat.*`: sending messages, reading the history, and injecting messages.
 
-mod envelope;
 pub(crate) mod history;
 pub(crate) mod inject;
 pub(crate) mod resume;
 pub(crate) mod send;
+mod strip_envelope;

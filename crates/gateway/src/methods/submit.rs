@@ -36,7 +36,7 @@ pub(super) async fn submit(call: &RpcCall, mut inbound: Inbound) -> Result<(Acce
     }
     let gate = projector.hold(run.clone());
     let submitted = hub.submit(inbound).await;
-    let is_new = matches!(&submitted, Ok(accepted) if matches!(accepted.disposition, SubmitOutcome::New(_)));
+    let is_new = matches!(&submitted, Ok(accepted) if matches!(accepted.outcome, SubmitOutcome::New(_)));
     if detail.is_some() && !is_new {
         projector.unwatch(run, &call.client);
     }

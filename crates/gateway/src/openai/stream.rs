@@ -81,7 +81,7 @@ impl RunResponse {
             AbortOnDrop((on_disconnect == OnDisconnect::Abort).then(|| (server.clone(), key, run.clone())));
         // A message that was not accepted has no run to abort.
         let accepted = server.hub.submit(inbound).await.inspect_err(|_| abort_on_drop.release())?;
-        let follower = match accepted.disposition {
+        let follower = match accepted.outcome {
             SubmitOutcome::New(tape) | SubmitOutcome::InFlight(tape) => Subscriber::new(tape),
             SubmitOutcome::Finished(_) => return Err(ApiError::failed(format!("run {run} has already ended"))),
         };

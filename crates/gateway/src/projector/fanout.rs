@@ -58,7 +58,7 @@ impl ThrottledOutput {
         })
     }
 
-    /// Index into per-beat arrays.
+    /// Index into arrays with one element per kind of throttled output.
     fn index(self) -> usize {
         match self {
             Self::AgentText => 0,
@@ -77,7 +77,7 @@ pub(super) struct Fanout {
     watchers: HashMap<RunId, Vec<(u64, ToolDetail)>>,
     streams: HashMap<RunId, RunStream>,
     pub(super) finished: FinishedRuns,
-    /// For each beat: runs whose text was just published and when it may be published again. The interval is constant,
+    /// For each kind of throttled output: runs whose text was just published and when it may be published again. The interval is constant,
     /// so each queue is ordered by time.
     throttled: [VecDeque<(Instant, RunId)>; ThrottledOutput::ALL.len()],
     /// Runs whose events are delayed until the sender got its response.

@@ -30,13 +30,13 @@ pub(super) struct RunStream {
     pub(super) projection: Option<RunProjection>,
     /// Index of the message whose text is being streamed.
     pub(super) message: Option<u32>,
-    /// For each beat: true if text was published within its interval.
+    /// For each kind of throttled output: true if text was published within its interval.
     pub(super) throttled: [bool; ThrottledOutput::ALL.len()],
     /// Published events.
     pub(super) log: RunEventLog,
     /// Final `chat` event.
     pub(super) last: Option<ChatEvent>,
-    /// For each beat: number of clients registered so far when text was last published. Clients with a later number
+    /// For each kind of throttled output: number of clients registered so far when text was last published. Clients with a later number
     /// have not received all deltas.
     pub(super) clients_at_publish: [u64; ThrottledOutput::ALL.len()],
     /// Other clients that have not received all deltas, because they were slow or reconnected.

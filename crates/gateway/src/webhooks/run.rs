@@ -67,7 +67,7 @@ pub(super) async fn start(
     let has_own_session = job.session.is_none() && settings.default_session_key.is_none();
     inbound.session.label = has_own_session.then(|| format!("Hook: {}", job.name));
     let submitted = hub.submit(inbound).await;
-    match (submitted.as_ref().map(|accepted| &accepted.disposition), main) {
+    match (submitted.as_ref().map(|accepted| &accepted.outcome), main) {
         (_, None) => {}
         (Ok(SubmitOutcome::New(tape)), Some(main)) => follow(context, Subscriber::new(tape.clone()), main, report),
         // The request that started the run follows it.

@@ -366,7 +366,7 @@ async fn a_message_behind_a_deletion_runs_in_a_new_session() {
     // Each is handed to the lane when first polled, so the message is queued behind the deletion.
     let (deleted, accepted) = tokio::join!(gateway.hub.sessions().delete(&key, None), gateway.hub.submit(inbound));
     assert_eq!(deleted, Ok(Some(DeletedSession { archive: None })));
-    assert!(matches!(accepted.unwrap().disposition, SubmitOutcome::New(_)));
+    assert!(matches!(accepted.unwrap().outcome, SubmitOutcome::New(_)));
     gate.add_permits(1);
     let waited = socket.ask("1", "agent.wait", json!({"runId": "k2"})).await;
     assert_eq!(waited["payload"]["status"], "ok");

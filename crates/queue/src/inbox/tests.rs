@@ -109,15 +109,15 @@ fn accepted_as(disposition: Disposition) -> PushResult<Note> {
     PushResult::In { disposition, removed: Vec::new() }
 }
 
-fn single_turn(host: Note) -> QueuedTurn<Note> {
-    QueuedTurn { host, absorbed: Vec::new(), prompt: None }
+fn single_run(host: Note) -> QueuedRun<Note> {
+    QueuedRun { host, absorbed: Vec::new(), prompt: None }
 }
 
-fn drain(inbox: &mut Inbox<Note>) -> Vec<QueuedTurn<Note>> {
+fn drain(inbox: &mut Inbox<Note>) -> Vec<QueuedRun<Note>> {
     std::iter::from_fn(|| inbox.next(0)).collect()
 }
 
-/// Asserts that no turn starts before `until`.
+/// Asserts that no run starts before `until`.
 fn assert_held(inbox: &mut Inbox<Note>, now: u64, until: u64) {
     assert_eq!(inbox.ready(now), Readiness::Later(until));
     assert_eq!(inbox.next(now), None);
@@ -134,7 +134,7 @@ fn a_message_to_an_idle_session_starts_at_once_unchanged_in_every_mode() {
         let first = note("a", with_debounce(1_000, with_mode(mode)));
         assert_eq!(inbox.push(first.clone(), false, 5), accepted_as(Disposition::Started), "{mode:?}");
         assert_eq!(inbox.ready(5), Readiness::Now(&first), "{mode:?}");
-        assert_eq!(inbox.next(5), Some(single_turn(first)), "{mode:?}");
+        assert_eq!(inbox.next(5), Some(single_run(first)), "{mode:?}");
         assert_eq!(inbox.ready(5), Readiness::Nothing, "{mode:?}");
     }
 }
@@ -151,7 +151,7 @@ fn messages_that_arrive_before_the_first_has_a_slot_wait_behind_it() {
         let [a, b] = notes(["a", "b"], with_mode(mode));
         assert_eq!(inbox.push(a.clone(), false, 0), accepted_as(Disposition::Started));
         assert_eq!(inbox.push(b.clone(), false, 0), accepted_as(disposition));
-        assert_eq!(inbox.next(0), Some(single_turn(a)));
+        assert_eq!(inbox.next(0), Some(single_run(a)));
         assert_eq!((inbox.has_offer(), inbox.offer()), (false, None), "it came before the run: {mode:?}");
         assert_eq!(inbox.next(0).unwrap().host, b);
     }
@@ -168,7 +168,7 @@ fn the_first_message_is_not_dropped_while_it_waits_for_a_slot() {
         inbox.push(c.clone(), false, 0),
         PushResult::In { disposition: Disposition::Queued(2), removed: vec![b] }
     );
-    assert_eq!(drain(&mut inbox), [single_turn(a), single_turn(c)]);
+    assert_eq!(drain(&mut inbox), [single_run(a), single_run(c)]);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn followups_run_one_by_one_in_order() {
     let (mut inbox, pushed) = push_during_run(three.clone());
     assert_eq!(pushed, [1, 2, 3].map(|position| accepted_as(Disposition::Queued(position))));
     assert_eq!((inbox.has_offer(), inbox.offer()), (false, None));
-    assert_eq!(drain(&mut inbox), three.map(single_turn));
+    assert_eq!(drain(&mut inbox), three.map(single_run));
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn collect_merges_queued_messages_into_one_turn() {
     assert_eq!((inbox.has_offer(), inbox.offer()), (false, None));
     let prompt = "[Queued messages while agent was busy]\n\n---\nQueued #1\nfirst\n\n---\nQueued #2\nsecond\n\n\
                   ---\nQueued #3\n  two\nlines";
-    assert_eq!(drain(&mut inbox), [QueuedTurn { host: c, absorbed: vec![a, b], prompt: Some(prompt.to_owned()) }]);
+    assert_eq!(drain(&mut inbox), [QueuedRun { host: c, absorbed: vec![a, b], prompt: Some(prompt.to_owned()) }]);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_single_collected_message_is_wrapped_too() {
     let prompt = "[Queued messages while agent was busy]\n\n---\nQueued #1\na".to_owned();
     assert_eq!(
         drain(&mut inbox_after_run([a.clone()])),
-        [QueuedTurn { host: a, absorbed: Vec::new(), prompt: Some(prompt) }]
+        [QueuedRun { host: a, absorbed: Vec::new(), prompt: Some(prompt) }]
     );
 }
 
@@ -207,15 +207,15 @@ fn collect_takes_messages_one_by_one_if_routes_differ() {
     let [a, b, c, d] = notes(["a", "b", "c", "d"], with_mode(QueueMode::Collect));
     let (a, b, c, d) = (a.on(telegram("1")), b.on(slack("1")), c.on(slack("1")), d.on(slack("1")));
     let mut inbox = inbox_after_run([a.clone(), b.clone(), c.clone()]);
-    assert_eq!(inbox.next(0), Some(single_turn(a)));
+    assert_eq!(inbox.next(0), Some(single_run(a)));
     assert_eq!(inbox.push(d.clone(), true, 0), accepted_as(Disposition::Collected(3)));
-    assert_eq!(drain(&mut inbox), [b, c, d.clone()].map(single_turn), "the rest of this drain shares a route by now");
+    assert_eq!(drain(&mut inbox), [b, c, d.clone()].map(single_run), "the rest of this drain shares a route by now");
     let absorbed = vec![d.clone()];
     let later = note("e", with_mode(QueueMode::Collect)).on(slack("1"));
     inbox.push(d, true, 0);
     inbox.push(later.clone(), true, 0);
     let prompt = "[Queued messages while agent was busy]\n\n---\nQueued #1\nd\n\n---\nQueued #2\ne".to_owned();
-    assert_eq!(drain(&mut inbox), [QueuedTurn { host: later, absorbed, prompt: Some(prompt) }]);
+    assert_eq!(drain(&mut inbox), [QueuedRun { host: later, absorbed, prompt: Some(prompt) }]);
 }
 
 #[test]
@@ -223,15 +223,15 @@ fn a_cleared_mixed_batch_does_not_affect_the_next_batch() {
     let [a, b, c, d] = notes(["a", "b", "c", "d"], with_mode(QueueMode::Collect));
     for first in [None, Some(plain("own")), Some(note("now", with_mode(QueueMode::Interrupt)))] {
         let mut inbox = inbox_after_run([a.clone(), b.clone().on(slack("1"))]);
-        assert_eq!(inbox.next(0), Some(single_turn(a.clone())));
+        assert_eq!(inbox.next(0), Some(single_run(a.clone())));
         assert_eq!(inbox.clear(), [b.clone().on(slack("1"))]);
         for note in first.iter().chain([&c, &d]) {
             inbox.push(note.clone(), true, 0);
         }
-        let own = first.map(single_turn);
+        let own = first.map(single_run);
         assert_eq!(own.as_ref().and_then(|_| inbox.next(0)), own);
-        let turn = inbox.next(0).unwrap();
-        assert_eq!((turn.host, turn.absorbed), (d.clone(), vec![c.clone()]));
+        let run = inbox.next(0).unwrap();
+        assert_eq!((run.host, run.absorbed), (d.clone(), vec![c.clone()]));
     }
 }
 
@@ -239,23 +239,23 @@ fn a_cleared_mixed_batch_does_not_affect_the_next_batch() {
 fn messages_of_different_threads_are_not_merged() {
     let [a, b] = notes(["a", "b"], with_mode(QueueMode::Collect));
     let pair = [a.on(slack("1712.0001")), b.on(slack("1712.0002"))];
-    assert_eq!(drain(&mut inbox_after_run(pair.clone())), pair.map(single_turn));
+    assert_eq!(drain(&mut inbox_after_run(pair.clone())), pair.map(single_run));
 }
 
 #[test]
 fn messages_with_and_without_a_route_are_not_merged() {
     let [a, b] = notes(["a", "b"], with_mode(QueueMode::Collect));
     let pair = [a.on(slack("1")), b];
-    assert_eq!(drain(&mut inbox_after_run(pair.clone())), pair.map(single_turn));
+    assert_eq!(drain(&mut inbox_after_run(pair.clone())), pair.map(single_run));
 }
 
 #[test]
 fn messages_with_an_incomplete_route_are_not_merged() {
     let nowhere = || Route::new(Some("slack"), None, None, None);
     let pair = notes(["a", "b"], with_mode(QueueMode::Collect)).map(|note| note.on(nowhere()));
-    assert_eq!(drain(&mut inbox_after_run(pair.clone())), pair.map(single_turn));
+    assert_eq!(drain(&mut inbox_after_run(pair.clone())), pair.map(single_run));
     let one = note("c", with_mode(QueueMode::Collect)).on(nowhere());
-    assert_eq!(drain(&mut inbox_after_run([one.clone()])), [single_turn(one)]);
+    assert_eq!(drain(&mut inbox_after_run([one.clone()])), [single_run(one)]);
 }
 
 #[test]
@@ -268,13 +268,13 @@ fn messages_with_different_authority_are_never_merged() {
         let by_sender = |text: &str, sender, settings| Note { sender, ..note(text, settings).on(slack("1")) };
         let pair = |settings: QueueSettings| [by_sender("a", one, settings), by_sender("b", other, settings)];
         let [a, b] = pair(with_mode(QueueMode::Collect));
-        assert_eq!(drain(&mut inbox_after_run([a.clone(), b.clone()])), [a, b].map(single_turn));
+        assert_eq!(drain(&mut inbox_after_run([a.clone(), b.clone()])), [a, b].map(single_run));
         // Nor are they summarized together if they exceed the cap.
         let [a, b] = pair(QueueSettings { cap: 1, ..with_mode(QueueMode::Followup) });
         let c = by_sender("c", other, QueueSettings { cap: 1, ..with_mode(QueueMode::Followup) });
-        let turns = drain(&mut inbox_after_run([a, b, c]));
-        assert!(turns.iter().all(|turn| turn.absorbed.is_empty()), "{turns:?}");
-        assert_eq!(turns.iter().map(|turn| turn.host.sender).collect::<Vec<_>>(), [one, other, other]);
+        let runs = drain(&mut inbox_after_run([a, b, c]));
+        assert!(runs.iter().all(|run| run.absorbed.is_empty()), "{runs:?}");
+        assert_eq!(runs.iter().map(|run| run.host.sender).collect::<Vec<_>>(), [one, other, other]);
     }
 }
 
@@ -291,8 +291,8 @@ fn a_turn_starts_after_the_debounce_of_the_newest_message() {
     assert_held(&mut inbox, 1_900, 2_500);
     assert_held(&mut inbox, 2_499, 2_500);
     assert_eq!(inbox.ready(2_500), Readiness::Now(&a));
-    let turns: Vec<_> = std::iter::from_fn(|| inbox.next(2_500)).collect();
-    assert_eq!(turns, [a, b, c, d].map(single_turn));
+    let runs: Vec<_> = std::iter::from_fn(|| inbox.next(2_500)).collect();
+    assert_eq!(runs, [a, b, c, d].map(single_run));
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn without_a_debounce_a_turn_starts_at_once() {
     let mut inbox = Inbox::default();
     inbox.push(a.clone(), true, 70);
     assert_eq!(inbox.ready(70), Readiness::Now(&a));
-    assert_eq!(inbox.next(70), Some(single_turn(a)));
+    assert_eq!(inbox.next(70), Some(single_run(a)));
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn a_full_queue_drops_the_oldest_message() {
     let (mut inbox, pushed) = push_during_run([a.clone(), b.clone(), c.clone()]);
     let third = PushResult::In { disposition: Disposition::Queued(2), removed: vec![a] };
     assert_eq!(pushed, [accepted_as(Disposition::Queued(1)), accepted_as(Disposition::Queued(2)), third]);
-    assert_eq!(drain(&mut inbox), [b, c].map(single_turn));
+    assert_eq!(drain(&mut inbox), [b, c].map(single_run));
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn a_full_queue_rejects_the_newest_message_and_stays_unchanged() {
     let mut inbox = inbox_after_run([a.clone(), b.clone()]);
     assert_eq!(inbox.push(c.clone(), true, 50), PushResult::Full(c));
     assert_held(&mut inbox, 99, 100);
-    assert_eq!([inbox.next(100), inbox.next(100), inbox.next(100)], [Some(single_turn(a)), Some(single_turn(b)), None]);
+    assert_eq!([inbox.next(100), inbox.next(100), inbox.next(100)], [Some(single_run(a)), Some(single_run(b)), None]);
 }
 
 #[test]
@@ -330,12 +330,12 @@ fn a_full_queue_summarizes_dropped_messages_in_the_first_turn() {
     let [a, b, c, d] = notes(["a", "b", "c", "d"], QueueSettings { cap: 2, ..with_mode(QueueMode::Followup) });
     let one_dropped = "[Queue overflow] Dropped 1 message due to cap.\nSummary:\n- a".to_owned();
     let mut inbox = inbox_after_run([a.clone(), b.clone(), c.clone()]);
-    let summary_turn = QueuedTurn { host: a.clone(), absorbed: Vec::new(), prompt: Some(one_dropped) };
-    assert_eq!(drain(&mut inbox), [summary_turn, single_turn(b.clone()), single_turn(c.clone())]);
+    let summary_run = QueuedRun { host: a.clone(), absorbed: Vec::new(), prompt: Some(one_dropped) };
+    assert_eq!(drain(&mut inbox), [summary_run, single_run(b.clone()), single_run(c.clone())]);
     let two_dropped = "[Queue overflow] Dropped 2 messages due to cap.\nSummary:\n- a\n- b".to_owned();
     let mut inbox = inbox_after_run([a.clone(), b.clone(), c.clone(), d.clone()]);
-    let summary_turn = QueuedTurn { host: b, absorbed: vec![a], prompt: Some(two_dropped) };
-    assert_eq!(drain(&mut inbox), [summary_turn, single_turn(c), single_turn(d)]);
+    let summary_run = QueuedRun { host: b, absorbed: vec![a], prompt: Some(two_dropped) };
+    assert_eq!(drain(&mut inbox), [summary_run, single_run(c), single_run(d)]);
 }
 
 #[test]
@@ -343,12 +343,9 @@ fn a_collected_turn_contains_the_summary_of_dropped_messages() {
     let [a, b, c, d] = notes(["a", "b", "c", "d"], QueueSettings { cap: 2, ..with_mode(QueueMode::Collect) });
     let prompt = "[Queued messages while agent was busy]\n\n[Queue overflow] Dropped 2 messages due to cap.\n\
                   Summary:\n- a\n- b\n\n---\nQueued #1\nc\n\n---\nQueued #2\nd";
-    let turn = QueuedTurn {
-        host: d.clone(),
-        absorbed: vec![a.clone(), b.clone(), c.clone()],
-        prompt: Some(prompt.to_owned()),
-    };
-    assert_eq!(drain(&mut inbox_after_run([a, b, c, d])), [turn]);
+    let run =
+        QueuedRun { host: d.clone(), absorbed: vec![a.clone(), b.clone(), c.clone()], prompt: Some(prompt.to_owned()) };
+    assert_eq!(drain(&mut inbox_after_run([a, b, c, d])), [run]);
 }
 
 #[test]
@@ -356,8 +353,8 @@ fn dropped_messages_of_another_route_are_not_collected_with_the_rest() {
     let [a, b] = notes(["a", "b"], QueueSettings { cap: 1, ..with_mode(QueueMode::Collect) });
     let (a, b) = (a.on(telegram("1")), b.on(slack("1")));
     let prompt = "[Queue overflow] Dropped 1 message due to cap.\nSummary:\n- a".to_owned();
-    let summary_turn = QueuedTurn { host: a.clone(), absorbed: Vec::new(), prompt: Some(prompt) };
-    assert_eq!(drain(&mut inbox_after_run([a, b.clone()])), [summary_turn, single_turn(b)]);
+    let summary_run = QueuedRun { host: a.clone(), absorbed: Vec::new(), prompt: Some(prompt) };
+    assert_eq!(drain(&mut inbox_after_run([a, b.clone()])), [summary_run, single_run(b)]);
 }
 
 /// Acceptance D12: the oldest are listed, too.
@@ -368,9 +365,9 @@ fn a_long_summary_lists_the_oldest_and_the_newest_dropped_messages() {
     let mut inbox = inbox_after_run(all.clone());
     let lines: String = (0..21).map(|n| format!("\n- m{n}")).collect();
     let prompt = format!("[Queue overflow] Dropped 21 messages due to cap.\nSummary:{lines}");
-    let summary_turn = QueuedTurn { host: all[20].clone(), absorbed: all[..20].to_vec(), prompt: Some(prompt) };
-    let rest = all[21..].iter().cloned().map(single_turn);
-    assert_eq!(drain(&mut inbox), std::iter::once(summary_turn).chain(rest).collect::<Vec<_>>());
+    let summary_run = QueuedRun { host: all[20].clone(), absorbed: all[..20].to_vec(), prompt: Some(prompt) };
+    let rest = all[21..].iter().cloned().map(single_run);
+    assert_eq!(drain(&mut inbox), std::iter::once(summary_run).chain(rest).collect::<Vec<_>>());
     let many = (0..124).map(|n| note(&format!("m{n}"), QueueSettings { cap: 1, ..with_mode(QueueMode::Followup) }));
     let prompt = drain(&mut inbox_after_run(many)).remove(0).prompt.unwrap();
     let lines: Vec<_> = prompt.lines().collect();
@@ -399,11 +396,11 @@ fn the_settings_of_the_newest_message_apply_to_all_queued_ones() {
     assert_eq!(inbox.ready(9), Readiness::Later(10));
     let prompt =
         "[Queued messages while agent was busy]\n\n---\nQueued #1\na\n\n---\nQueued #2\nb\n\n---\nQueued #3\nc";
-    let turn = QueuedTurn { host: c.clone(), absorbed: vec![a.clone(), b.clone()], prompt: Some(prompt.to_owned()) };
-    assert_eq!(inbox.next(10), Some(turn));
+    let run = QueuedRun { host: c.clone(), absorbed: vec![a.clone(), b.clone()], prompt: Some(prompt.to_owned()) };
+    assert_eq!(inbox.next(10), Some(run));
     let mut inbox = inbox_after_run([c.clone(), a.clone()]);
     assert_eq!(inbox.ready(10), Readiness::Later(1_000));
-    assert_eq!([inbox.next(1_000), inbox.next(1_000)], [Some(single_turn(c.clone())), Some(single_turn(a.clone()))]);
+    assert_eq!([inbox.next(1_000), inbox.next(1_000)], [Some(single_run(c.clone())), Some(single_run(a.clone()))]);
     let d = note("d", QueueSettings { cap: 1, drop: DropPolicy::Old, ..with_mode(QueueMode::Followup) });
     let mut inbox = inbox_after_run([a.clone(), b.clone(), c.clone()]);
     assert_eq!(inbox.push(d, true, 0), PushResult::In { disposition: Disposition::Queued(1), removed: vec![a, b, c] });
@@ -419,12 +416,12 @@ fn a_request_without_queue_settings_is_never_merged() {
     assert_eq!(pushed, dispositions.map(accepted_as));
     let first = "[Queued messages while agent was busy]\n\n---\nQueued #1\na".to_owned();
     let last = "[Queued messages while agent was busy]\n\n---\nQueued #1\nb\n\n---\nQueued #2\nc".to_owned();
-    let turns = [
-        QueuedTurn { host: a, absorbed: Vec::new(), prompt: Some(first) },
-        single_turn(own),
-        QueuedTurn { host: c, absorbed: vec![b], prompt: Some(last) },
+    let runs = [
+        QueuedRun { host: a, absorbed: Vec::new(), prompt: Some(first) },
+        single_run(own),
+        QueuedRun { host: c, absorbed: vec![b], prompt: Some(last) },
     ];
-    assert_eq!(drain(&mut inbox), turns);
+    assert_eq!(drain(&mut inbox), runs);
 }
 
 #[test]
@@ -442,19 +439,19 @@ fn a_request_without_queue_settings_is_neither_counted_nor_dropped() {
             fourth
         ]
     );
-    assert_eq!(drain(&mut inbox), [own, other, b].map(single_turn));
+    assert_eq!(drain(&mut inbox), [own, other, b].map(single_run));
 }
 
 #[test]
 fn a_request_without_queue_settings_is_not_debounced() {
     let own = plain("own");
     let mut inbox = inbox_after_run([own.clone(), note("a", with_debounce(1_000, with_mode(QueueMode::Collect)))]);
-    assert_eq!(inbox.next(0), Some(single_turn(own.clone())));
+    assert_eq!(inbox.next(0), Some(single_run(own.clone())));
     assert_eq!(inbox.ready(0), Readiness::Later(1_000));
     // Nothing can join the messages before it any more, so they are not debounced either.
     let a = note("a", with_debounce(1_000, with_mode(QueueMode::Followup)));
     let mut inbox = inbox_after_run([a.clone(), own.clone()]);
-    assert_eq!([inbox.next(0), inbox.next(0)], [Some(single_turn(a)), Some(single_turn(own))]);
+    assert_eq!([inbox.next(0), inbox.next(0)], [Some(single_run(a)), Some(single_run(own))]);
 }
 
 /// Acceptance D3.
@@ -467,7 +464,7 @@ fn a_request_without_queue_settings_is_never_offered_and_does_not_block_steering
     assert!(inbox.has_offer());
     let offers = [Some(SteerOffer::Take(steer)), Some(SteerOffer::Copy("b".to_owned())), None];
     assert_eq!([inbox.offer(), inbox.offer(), inbox.offer()], offers);
-    assert_eq!(drain(&mut inbox), [own, backlog].map(single_turn));
+    assert_eq!(drain(&mut inbox), [own, backlog].map(single_run));
 }
 
 #[test]
@@ -477,7 +474,7 @@ fn messages_after_a_boundary_are_not_offered_to_the_run_before_it() {
     let (mut inbox, pushed) = push_during_run([before.clone(), boundary.clone(), after.clone()]);
     assert_eq!(pushed, [Disposition::Steered, Disposition::Queued(1), Disposition::Queued(2)].map(accepted_as));
     assert_eq!([inbox.offer(), inbox.offer()], [Some(SteerOffer::Take(before)), None]);
-    assert_eq!(drain(&mut inbox), [boundary, after].map(single_turn));
+    assert_eq!(drain(&mut inbox), [boundary, after].map(single_run));
 }
 #[test]
 fn the_active_run_is_offered_steer_messages_oldest_first() {
@@ -497,7 +494,7 @@ fn a_steer_message_that_was_not_taken_gets_its_own_turn() {
     let [a, b] = notes(["a", "b"], with_mode(QueueMode::Steer));
     let mut inbox = inbox_after_run([a.clone(), b.clone()]);
     assert_eq!((inbox.has_offer(), inbox.offer()), (false, None));
-    assert_eq!(drain(&mut inbox), [a, b].map(single_turn));
+    assert_eq!(drain(&mut inbox), [a, b].map(single_run));
 }
 
 /// Acceptance D3.
@@ -508,10 +505,10 @@ fn a_steer_message_is_offered_although_others_are_queued() {
     let (mut inbox, pushed) = push_during_run([f.clone(), s.clone()]);
     assert_eq!(pushed, [accepted_as(Disposition::Queued(1)), accepted_as(Disposition::Steered)]);
     assert_eq!([inbox.offer(), inbox.offer()], [Some(SteerOffer::Take(s.clone())), None]);
-    assert_eq!(drain(&mut inbox), [single_turn(f.clone())]);
+    assert_eq!(drain(&mut inbox), [single_run(f.clone())]);
     // A steer message left by an earlier run is offered with it, because it arrived before.
     let mut inbox = inbox_after_run([f.clone(), s.clone()]);
-    assert_eq!((inbox.has_offer(), inbox.next(0)), (false, Some(single_turn(f))));
+    assert_eq!((inbox.has_offer(), inbox.next(0)), (false, Some(single_run(f))));
     assert_eq!(inbox.push(late.clone(), true, 0), accepted_as(Disposition::Steered));
     let offers = [Some(SteerOffer::Take(s.clone())), Some(SteerOffer::Take(late.clone())), None];
     assert_eq!([inbox.offer(), inbox.offer(), inbox.offer()], offers);
@@ -520,7 +517,7 @@ fn a_steer_message_is_offered_although_others_are_queued() {
     let mut inbox = inbox_after_run([elsewhere.clone()]);
     assert_eq!(inbox.push(late.clone(), true, 0), accepted_as(Disposition::Steered));
     assert_eq!([inbox.offer(), inbox.offer()], [Some(SteerOffer::Take(late)), None]);
-    assert_eq!(drain(&mut inbox), [single_turn(elsewhere)]);
+    assert_eq!(drain(&mut inbox), [single_run(elsewhere)]);
 }
 
 #[test]
@@ -569,7 +566,7 @@ fn the_cap_neither_counts_nor_drops_offered_messages() {
     let [f, g, h] = f;
     assert_eq!(
         drain(&mut inbox),
-        [QueuedTurn { host: f, absorbed: Vec::new(), prompt: Some(prompt) }, single_turn(g), single_turn(h)]
+        [QueuedRun { host: f, absorbed: Vec::new(), prompt: Some(prompt) }, single_run(g), single_run(h)]
     );
 }
 
@@ -579,7 +576,7 @@ fn a_backlog_message_beyond_the_cap_is_absorbed_by_the_run() {
     let (mut inbox, pushed) = push_during_run([a.clone(), b.clone()]);
     assert_eq!(pushed, [accepted_as(Disposition::Steered), accepted_as(Disposition::Steered)]);
     assert_eq!([inbox.offer(), inbox.offer()], [Some(SteerOffer::Copy("a".to_owned())), Some(SteerOffer::Take(b))]);
-    assert_eq!(drain(&mut inbox), [single_turn(a)]);
+    assert_eq!(drain(&mut inbox), [single_run(a)]);
 }
 #[test]
 fn a_backlog_message_is_offered_once_and_also_gets_its_own_turn() {
@@ -590,7 +587,7 @@ fn a_backlog_message_is_offered_once_and_also_gets_its_own_turn() {
     let copies = [Some(SteerOffer::Copy("a".to_owned())), Some(SteerOffer::Copy("b".to_owned())), None];
     assert_eq!([inbox.offer(), inbox.offer(), inbox.offer()], copies);
     assert!(!inbox.has_offer());
-    assert_eq!(drain(&mut inbox), [a, b].map(single_turn));
+    assert_eq!(drain(&mut inbox), [a, b].map(single_run));
 }
 
 #[test]
@@ -600,7 +597,7 @@ fn steer_and_backlog_messages_are_offered_in_order_of_arrival() {
     let (mut inbox, pushed) = push_during_run([backlog.clone(), steer.clone()]);
     assert_eq!(pushed, [accepted_as(Disposition::Steered), accepted_as(Disposition::Steered)]);
     assert_eq!([inbox.offer(), inbox.offer(), inbox.offer()], [copy, take, None]);
-    assert_eq!(drain(&mut inbox), [single_turn(backlog.clone())]);
+    assert_eq!(drain(&mut inbox), [single_run(backlog.clone())]);
     let (mut inbox, pushed) = push_during_run([steer.clone(), backlog]);
     assert_eq!(pushed, [accepted_as(Disposition::Steered), accepted_as(Disposition::Steered)]);
     let offers = [Some(SteerOffer::Take(steer)), Some(SteerOffer::Copy("b".to_owned()))];
@@ -612,11 +609,11 @@ fn a_backlog_message_does_not_overtake_one_that_no_run_has_seen() {
     let mut inbox = Inbox::default();
     inbox.push(host.clone(), false, 0);
     inbox.push(unseen.clone(), false, 0);
-    assert_eq!(inbox.next(0), Some(single_turn(host)));
+    assert_eq!(inbox.next(0), Some(single_run(host)));
     assert_eq!(inbox.push(late.clone(), true, 0), accepted_as(Disposition::Steered));
     let offers = ["unseen", "late"].map(|text| Some(SteerOffer::Copy(text.to_owned())));
     assert_eq!([inbox.offer(), inbox.offer()], offers);
-    assert_eq!(drain(&mut inbox), [unseen, late].map(single_turn));
+    assert_eq!(drain(&mut inbox), [unseen, late].map(single_run));
 }
 #[test]
 fn a_message_that_is_put_back_keeps_its_position_and_is_not_offered_again() {
@@ -628,12 +625,12 @@ fn a_message_that_is_put_back_keeps_its_position_and_is_not_offered_again() {
     inbox.put_back([a.clone(), b.clone()]);
     assert_eq!(queued_notes(&mut inbox), [plain("own"), a.clone(), b.clone(), c.clone()]);
     assert_eq!((inbox.has_offer(), inbox.offer()), (false, None));
-    assert_eq!(inbox.next(0), Some(single_turn(plain("own"))));
+    assert_eq!(inbox.next(0), Some(single_run(plain("own"))));
     // They may have caused that run's failure.
     assert_eq!(inbox.push(d.clone(), true, 0), accepted_as(Disposition::Steered));
     let offers = [Some(SteerOffer::Take(c)), Some(SteerOffer::Take(d)), None];
     assert_eq!([inbox.offer(), inbox.offer(), inbox.offer()], offers);
-    assert_eq!(drain(&mut inbox), [a, b].map(single_turn));
+    assert_eq!(drain(&mut inbox), [a, b].map(single_run));
 }
 #[test]
 fn an_interrupt_replaces_the_queue_and_is_not_debounced() {
@@ -648,10 +645,10 @@ fn an_interrupt_replaces_the_queue_and_is_not_debounced() {
         );
         assert_eq!((inbox.has_offer(), inbox.offer()), (false, None));
         assert_eq!(inbox.ready(0), Readiness::Now(&now));
-        assert_eq!((inbox.next(0), inbox.next(0)), (Some(single_turn(now.clone())), None));
+        assert_eq!((inbox.next(0), inbox.next(0)), (Some(single_run(now.clone())), None));
     }
     let (mut inbox, pushed) = push_during_run([now.clone()]);
-    assert_eq!((pushed, inbox.next(0)), (vec![accepted_as(Disposition::Interrupted)], Some(single_turn(now))));
+    assert_eq!((pushed, inbox.next(0)), (vec![accepted_as(Disposition::Interrupted)], Some(single_run(now))));
 }
 
 #[test]
@@ -660,7 +657,7 @@ fn a_newer_interrupt_replaces_an_older_one() {
     let (mut inbox, pushed) = push_during_run([a.clone(), b.clone()]);
     let second = PushResult::In { disposition: Disposition::Interrupted, removed: vec![a] };
     assert_eq!(pushed, [accepted_as(Disposition::Interrupted), second]);
-    assert_eq!(drain(&mut inbox), [single_turn(b)]);
+    assert_eq!(drain(&mut inbox), [single_run(b)]);
 }
 
 #[test]
@@ -669,8 +666,8 @@ fn messages_after_an_interrupt_are_not_merged_with_it() {
     let later = note("later", with_mode(QueueMode::Collect));
     let prompt = "[Queued messages while agent was busy]\n\n---\nQueued #1\nlater".to_owned();
     let (mut inbox, _) = push_during_run([now.clone(), later.clone()]);
-    let turns = [single_turn(now), QueuedTurn { host: later, absorbed: Vec::new(), prompt: Some(prompt) }];
-    assert_eq!(drain(&mut inbox), turns);
+    let runs = [single_run(now), QueuedRun { host: later, absorbed: Vec::new(), prompt: Some(prompt) }];
+    assert_eq!(drain(&mut inbox), runs);
 }
 
 #[test]
@@ -682,7 +679,7 @@ fn take_out_removes_only_matching_messages() {
     assert_eq!(queued_notes(&mut inbox), [a.clone(), b.clone(), d.clone()]);
     assert_eq!(inbox.take_out(|note| note.text == "a"), [a], "also one that was dropped");
     let prompt = "[Queued messages while agent was busy]\n\n---\nQueued #1\nb\n\n---\nQueued #2\nd".to_owned();
-    assert_eq!(drain(&mut inbox), [QueuedTurn { host: d, absorbed: vec![b], prompt: Some(prompt) }]);
+    assert_eq!(drain(&mut inbox), [QueuedRun { host: d, absorbed: vec![b], prompt: Some(prompt) }]);
 }
 
 #[test]
@@ -717,6 +714,6 @@ fn the_inbox_is_bounded_regardless_of_its_settings() {
     };
     assert_eq!(
         (disposition, removed.len(), drain(&mut inbox)),
-        (Disposition::Interrupted, MAX_QUEUED, vec![single_turn(now)])
+        (Disposition::Interrupted, MAX_QUEUED, vec![single_run(now)])
     );
 }

@@ -107,7 +107,7 @@ impl ProviderFixture {
     pub(crate) async fn submit(&self, run: &str, message: &str) -> Subscriber {
         let params: Value = json!({"message": message, "idempotencyKey": run, "sessionKey": self.key.to_string()});
         let inbound = intake::agent(&self.hub, "owner", serde_json::from_value(params).unwrap()).await.unwrap();
-        let AcceptedRun { disposition: SubmitOutcome::New(tape), .. } = self.hub.submit(inbound).await.unwrap() else {
+        let AcceptedRun { outcome: SubmitOutcome::New(tape), .. } = self.hub.submit(inbound).await.unwrap() else {
             panic!("{run} is not new");
         };
         Subscriber::new(tape)

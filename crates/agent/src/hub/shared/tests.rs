@@ -87,6 +87,6 @@ async fn a_lane_that_panics_loses_only_jobs_it_had_read() {
     let hub = &hub(true);
     let (first, second) = tokio::join!(submit(hub, "agent:main:s", "r1"), submit(hub, "agent:main:s", "r2"));
     assert!(matches!(first, Err(SubmitError::Stopping)), "{first:?}");
-    assert!(matches!(second, Ok(AcceptedRun { disposition: SubmitOutcome::New(_), .. })), "{second:?}");
+    assert!(matches!(second, Ok(AcceptedRun { outcome: SubmitOutcome::New(_), .. })), "{second:?}");
     assert_eq!(end(hub, "r2").await, Outcome::Done);
 }

@@ -11,7 +11,7 @@ use homard_proto::{
 };
 use serde_json::{Value, json};
 
-use super::envelope;
+use super::strip_envelope::strip_envelope;
 use crate::{
     methods::{session_key_of_agent, sessions::defaults, unavailable},
     router::{RpcCall, RpcResult},
@@ -215,7 +215,7 @@ pub(crate) fn display(message: &Message, max_chars: Option<usize>) -> Value {
     let mut json = json!(message);
     let is_user = matches!(message, Message::User(_));
     match &mut json["content"] {
-        Value::String(text) if is_user => *text = envelope::strip(text).into_owned(),
+        Value::String(text) if is_user => *text = strip_envelope(text).into_owned(),
         Value::Array(blocks) => {
             blocks.iter_mut().for_each(|block| display_block(block, is_user));
             if let Message::Assistant(assistant) = message {
@@ -248,7 +248,7 @@ fn display_block(block: &mut Value, is_user: bool) {
             fields.insert("omitted".to_owned(), true.into());
         }
     } else if let (true, Some(text)) = (is_user, block["text"].as_str()) {
-        block["text"] = envelope::strip(text).into();
+        block["text"] = strip_envelope(text).into();
     }
 }
 

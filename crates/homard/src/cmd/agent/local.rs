@@ -104,7 +104,7 @@ async fn drive(hub: &Hub, turn: &mut Turn, cwd: PathBuf) -> Result<TurnOutput> {
     let is_sandboxed = agent.is_some_and(|agent| agent.sandboxing.is_sandboxed(&key));
     inbound.options.cwd = (!is_sandboxed).then_some(cwd);
     recover_session(hub, &key).await?;
-    let tape = match hub.submit(inbound).await?.disposition {
+    let tape = match hub.submit(inbound).await?.outcome {
         SubmitOutcome::New(tape) | SubmitOutcome::InFlight(tape) => tape,
         SubmitOutcome::Finished(report) => return finished(turn, &report, Vec::new()),
     };

@@ -107,7 +107,7 @@ impl InboxModel {
         PushResult::In { disposition, removed }
     }
 
-    /// Number of messages that wait for a turn.
+    /// Number of messages that wait for a run.
     fn waiting(&self) -> usize {
         self.queue.iter().filter(|waiting| !waiting.is_steered).count()
     }
@@ -118,7 +118,7 @@ impl InboxModel {
         removed
     }
 
-    /// Returns when a turn can start; `None` if the queue is empty.
+    /// Returns when a run can start; `None` if the queue is empty.
     pub(super) fn ready_at(&self, now: u64) -> Option<u64> {
         let has_own_front = self.queue.first().is_some_and(|first| !first.is_queued());
         let has_plain = self.queue.iter().any(|waiting| waiting.note.settings.is_none());
@@ -130,12 +130,12 @@ impl InboxModel {
         }
     }
 
-    pub(super) fn next(&mut self, now: u64) -> Option<QueuedTurn<Note>> {
+    pub(super) fn next(&mut self, now: u64) -> Option<QueuedRun<Note>> {
         if self.ready_at(now)? > now {
             return None;
         }
         if self.queue.first().is_some_and(|first| !first.is_queued()) {
-            return Some(single_turn(self.queue.remove(0).note));
+            return Some(single_run(self.queue.remove(0).note));
         }
         let batch = self.queue.iter().take_while(|waiting| waiting.is_queued()).count();
         let mut routes: Vec<_> = self.queue[..batch].iter().map(|waiting| waiting.note.route.clone()).collect();
@@ -151,7 +151,7 @@ impl InboxModel {
                 prompt += &format!("\n\n---\nQueued #{}\n{}", index + 1, waiting.note.text);
                 notes.push(waiting.note);
             }
-            return notes.pop().map(|host| QueuedTurn { host, absorbed: notes, prompt: Some(prompt) });
+            return notes.pop().map(|host| QueuedRun { host, absorbed: notes, prompt: Some(prompt) });
         }
         self.is_one_by_one = is_collect;
         // A summary covers one route.
@@ -160,8 +160,8 @@ impl InboxModel {
         self.dropped = others;
         let summary = self.summary(&notes);
         match notes.pop() {
-            Some(host) => Some(QueuedTurn { host, absorbed: notes, prompt: summary }),
-            None => Some(single_turn(self.queue.remove(0).note)),
+            Some(host) => Some(QueuedRun { host, absorbed: notes, prompt: summary }),
+            None => Some(single_run(self.queue.remove(0).note)),
         }
     }
 

@@ -15,7 +15,7 @@ enum Move {
     Push(Option<QueueSettings>, Route),
     /// Pushes a command that changes the transcript.
     Boundary,
-    /// Starts the next turn, if no run is active.
+    /// Starts the next run, if no run is active.
     Start,
     /// Ends the active run.
     End,
@@ -76,9 +76,9 @@ enum Fate {
     GivenBack,
     /// Aborted, or absorbed by a run that was stopped before it stored the message.
     Stopped,
-    /// In the prompt of a turn, or absorbed by the active run.
+    /// In the prompt of a run, or absorbed by the active run.
     Answered,
-    /// Dropped from the full queue, and listed in the summary of a later turn.
+    /// Dropped from the full queue, and listed in the summary of a later run.
     SummedUp,
 }
 
@@ -101,7 +101,7 @@ struct InboxSimulation {
     fates: BTreeMap<usize, Fate>,
     /// Texts of the messages that were offered as a copy.
     shown: Vec<String>,
-    /// Number of the newest message that a turn answered.
+    /// Number of the newest message that a run answered.
     last_turn: Option<usize>,
     /// Last message of each route that a run took.
     last_taken: BTreeMap<String, usize>,
@@ -163,9 +163,9 @@ impl InboxSimulation {
         let dropped = self.model.dropped.clone();
         let has_plain = self.model.queue.iter().any(|waiting| waiting.note.settings.is_none());
         let front_is_queued = self.model.queue.first().is_none_or(super::model::Waiting::is_queued);
-        let turn = self.inbox.next(self.now);
-        assert_eq!(turn, self.model.next(self.now));
-        let Some(QueuedTurn { host, absorbed, prompt }) = turn else { return };
+        let run = self.inbox.next(self.now);
+        assert_eq!(run, self.model.next(self.now));
+        let Some(QueuedRun { host, absorbed, prompt }) = run else { return };
         self.run = Some(Run::default());
         if let (true, false, Some((settings, at))) = (front_is_queued, has_plain, self.newest) {
             assert!(Duration::from_millis(self.now - at) >= settings.debounce, "it was not quiet for long enough");

@@ -21,7 +21,7 @@ const CHANNELS: [&str; 13] = [
 ];
 
 /// Returns the text without envelope and message ids.
-pub(super) fn strip(text: &str) -> Cow<'_, str> {
+pub(super) fn strip_envelope(text: &str) -> Cow<'_, str> {
     let body = strip_header(text).unwrap_or(text);
     if !body.contains("[message_id:") {
         return body.into();
@@ -85,7 +85,7 @@ mod tests {
             ("é", "é"),
             ("", ""),
         ] {
-            assert_eq!(strip(text), body, "{text}");
+            assert_eq!(strip_envelope(text), body, "{text}");
         }
     }
 }

@@ -42,7 +42,8 @@ struct TapeInner {
     elements: Vec<TapeElement>,
     /// Elements of staged events whose commit is not on disk yet, oldest first.
     staged: VecDeque<usize>,
-    /// Set when the run's end could not be stored: the tape stops, and no end is published that may be untrue.
+    /// Set when this process will not finish the run, because a commit failed, its lane panicked or the process stops:
+    /// the tape stops, and no end is published that may be untrue.
     broken: Option<String>,
     /// Set when the message was not accepted.
     rejected: bool,
@@ -71,7 +72,7 @@ enum ElementKind {
     Superseded,
 }
 
-/// Position of a reader: a element, and how much of its text was read.
+/// Position of a reader: an element, and how much of its text was read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cursor {
     element: usize,
@@ -87,7 +88,7 @@ pub enum TapeState {
     Running,
     /// Ended.
     Ended(Arc<RunEnd>),
-    /// The run's records could not be stored; the text says why.
+    /// This process will not finish the run; the text says why.
     Broken(String),
     /// The message was not accepted, so there is no such run. The store may have another one with the same id.
     Rejected,

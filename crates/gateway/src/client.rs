@@ -12,7 +12,7 @@ use homard_agent::tool::Authority;
 use homard_proto::{Generation, SessionKey};
 
 use crate::{
-    handshake::ClientSession,
+    handshake::AuthenticatedClient,
     presence::PresenceEntry,
     projector::SubscriptionCounts,
     scope::{Scope, Scopes},
@@ -68,7 +68,7 @@ impl Client {
     /// Creates a client after a successful handshake, with the presence version it was sent and its entry in the list.
     pub(crate) fn new(
         server: &ServerState,
-        session: ClientSession,
+        session: AuthenticatedClient,
         send_queue: Arc<SendQueue>,
         presence: u64,
         presence_entry: Option<PresenceEntry>,

@@ -26,7 +26,7 @@ use tracing::Instrument;
 use crate::{
     broadcaster::Audience,
     client::Client,
-    handshake::{self, ClientSession, ConnectionFacts},
+    handshake::{self, AuthenticatedClient, ConnectionFacts},
     hello::{self, HelloSnapshot},
     methods::health,
     origin_check::RequestOrigin,
@@ -84,7 +84,7 @@ pub(crate) async fn run(server: Arc<ServerState>, socket: WebSocket, peer: Admit
     let queue = Arc::new(SendQueue::new());
     let writer = AbortOnDropHandle::new(task::spawn("socket writer", write(sink, queue.clone())));
     let mut reader = SocketReader { stream, connection: peer.connection.clone(), is_oversized: false };
-    let reason = run_session(&server, &mut reader, &queue, &peer).await;
+    let reason = serve_client(&server, &mut reader, &queue, &peer).await;
     queue.close(reason);
     // A peer that does not read its close frame in time is dropped.
     if reader.is_oversized {
@@ -207,7 +207,7 @@ impl SocketReader {
 }
 
 /// Runs the handshake, then serves requests; returns the close frame.
-async fn run_session(
+async fn serve_client(
     server: &Arc<ServerState>,
     reader: &mut SocketReader,
     queue: &Arc<SendQueue>,
@@ -266,7 +266,7 @@ async fn perform_handshake(
 struct AcceptedConnect {
     /// Id of the request.
     request: String,
-    session: ClientSession,
+    session: AuthenticatedClient,
     /// Token with which the device authenticates next time.
     token: Option<String>,
 }
@@ -324,7 +324,7 @@ async fn authenticate(
 /// returned token lets the device authenticate without the secret next time.
 async fn pair_device(
     server: &ServerState,
-    session: &ClientSession,
+    session: &AuthenticatedClient,
     facts: ConnectionFacts<'_>,
 ) -> Result<Option<String>, handshake::HandshakeError> {
     let Some(device) = &session.params.device else { return Ok(None) };

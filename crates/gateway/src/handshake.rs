@@ -45,7 +45,7 @@ pub(crate) struct ConnectionFacts<'a> {
 
 /// An authenticated connection.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct ClientSession {
+pub(crate) struct AuthenticatedClient {
     /// Its `connect` parameters.
     pub(crate) params: ConnectParams,
     /// True if it authenticated with the shared secret, false if with a device token.
@@ -89,7 +89,7 @@ pub(crate) fn verify(
     facts: ConnectionFacts<'_>,
     limiter: &AuthLimiter,
     devices: &Devices,
-) -> Result<ClientSession, HandshakeError> {
+) -> Result<AuthenticatedClient, HandshakeError> {
     // The members of `connect` are the same in both protocol versions; the version range is one of them.
     let params = ConnectParams::decode(Generation::Four, params)?;
     let generation =
@@ -123,7 +123,7 @@ pub(crate) fn verify(
         Proof::Other(grant) => (false, requested.within(&grant)),
     };
     let tool_events = params.caps.iter().flatten().any(|cap| cap == "tool-events");
-    Ok(ClientSession {
+    Ok(AuthenticatedClient {
         params,
         has_secret,
         has_login_code,
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
     use crate::auth::Secret;
 
-    fn verify_with(change: &Value, caller: ClientKind) -> Result<ClientSession, HandshakeError> {
+    fn verify_with(change: &Value, caller: ClientKind) -> Result<AuthenticatedClient, HandshakeError> {
         let mut params = json!({
             "minProtocol": 3, "maxProtocol": 3, "auth": {"token": "secret"},
             "client": {"id": "cli", "mode": "cli", "version": "dev", "platform": "linux"},

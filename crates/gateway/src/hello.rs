@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     connection::TICK_INTERVAL,
-    handshake::ClientSession,
+    handshake::AuthenticatedClient,
     presence, router,
     scope::Scope,
     send_queue::{self, StateVersion},
@@ -48,7 +48,7 @@ pub(crate) fn max_frame(generation: Generation) -> usize {
 }
 
 /// Returns the presence list and its version. Clients without the read scope get only the gateway's own row.
-pub(crate) fn visible_presence(server: &ServerState, session: &ClientSession) -> (Vec<Value>, StateVersion) {
+pub(crate) fn visible_presence(server: &ServerState, session: &AuthenticatedClient) -> (Vec<Value>, StateVersion) {
     let now = server.hub.ambient().now_ms();
     let (rows, state) = server.presence.list(now);
     if session.scopes.allow(Scope::Read) { (rows, state) } else { (vec![presence::gateway(now)], state) }
@@ -66,7 +66,7 @@ pub(crate) struct HelloSnapshot<'a> {
 /// and send it to other gateways, and none of the members that only protocol 4 has.
 pub(crate) fn ok(
     server: &ServerState,
-    session: &ClientSession,
+    session: &AuthenticatedClient,
     token: Option<&str>,
     connection: &str,
     HelloSnapshot { health, presence, state }: HelloSnapshot<'_>,

@@ -114,9 +114,9 @@ enum ProjectorCommand {
     RespondAtEnd(Arc<Tape>, EndWaiter),
     /// A client reconnects to runs.
     Resume(ResumeRequest),
-    /// Delays a run's events until its `accepted` response was sent.
-    Hold(RunId),
-    Release(RunId),
+    /// Delays a run's events until the response to its sender is in the sender's send queue.
+    Gate(RunId),
+    Ungate(RunId),
     /// Sends an event to all clients in the audience.
     Publish(&'static str, Arc<str>, Audience),
     /// Sends the presence list to clients with the read scope that do not have this version.
@@ -131,7 +131,7 @@ enum ProjectorCommand {
     Drain(oneshot::Sender<()>),
 }
 
-/// Holds back a run's events until it is dropped, so that the sender of a message sees the `accepted` response first.
+/// Delays a run's events until it is dropped, so that the sender of a message sees the response first.
 #[derive(Debug)]
 pub(crate) struct EventGate {
     run: RunId,
@@ -140,7 +140,7 @@ pub(crate) struct EventGate {
 
 impl Drop for EventGate {
     fn drop(&mut self) {
-        self.projector.send(ProjectorCommand::Release(self.run.clone()));
+        self.projector.send(ProjectorCommand::Ungate(self.run.clone()));
     }
 }
 
@@ -199,8 +199,8 @@ impl Projector {
     }
 
     /// Delays the events of a run that is about to be accepted.
-    pub(crate) fn hold(&self, run: RunId) -> EventGate {
-        self.send(ProjectorCommand::Hold(run.clone()));
+    pub(crate) fn gate(&self, run: RunId) -> EventGate {
+        self.send(ProjectorCommand::Gate(run.clone()));
         EventGate { run, projector: self.clone() }
     }
 

@@ -2,8 +2,9 @@
 //!
 //! A batch is one transaction, so it is stored atomically. Its transcript lines stay in the database until their files
 //! are synced; the files are the long-term truth, which people and OpenClaw can read. This crate does not depend on the
-//! agent loop, the config or the clock. Start with [`Journal`], then `commit` (writes a batch to disk), `checkpoint`
-//! (moves its lines to their files), `start` (crash recovery) and `export` (`sessions.json`).
+//! agent loop, the config or the clock. Start with [`Journal`], then `commit` (stores a batch and appends its
+//! lines to their files), `checkpoint` (syncs the files, after which the lines in the database are dropped), `start`
+//! (crash recovery) and `export` (`sessions.json`).
 #![warn(missing_docs)]
 
 mod approvals;

@@ -1,8 +1,9 @@
-//! The only code that ends a run.
+//! The end of every run that was started.
 //!
 //! Return, panic, abort and timeout all end here: open tool calls get a result, the run its terminal record, the
-//! session its counters, in one commit, followed by one `Ended` event. Nothing else ends a run, so a run ends exactly
-//! once.
+//! session its counters, in one commit, followed by one `Ended` event. Nothing else ends such a run,
+//! so it ends exactly once. Commands that are answered at once and absorbed messages end elsewhere (`lane/control.rs`,
+//! `lane/absorbed.rs`).
 
 use std::sync::Arc;
 

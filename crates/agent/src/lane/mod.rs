@@ -138,7 +138,7 @@ async fn run_loop(lane: &mut Lane) {
             }
             Readiness::Now(_) => {
                 // Boxed, so that the future of an idle lane is small.
-                Box::pin(lane.next()).await;
+                Box::pin(lane.run_next()).await;
                 Box::pin(delete(lane)).await;
                 continue;
             }
@@ -197,7 +197,7 @@ impl Lane {
     }
 
     /// Executes the next run once there is a slot for it.
-    async fn next(&mut self) {
+    async fn run_next(&mut self) {
         let Some(slot) = self.slot().await else { return };
         self.settle_admissions().await;
         let now = self.now();

@@ -56,7 +56,7 @@ impl Lane {
         if is_idle {
             self.refresh();
         }
-        let ticket = if ticket.is_recovered { Some(ticket) } else { self.admit(ticket, is_idle).await };
+        let ticket = if ticket.is_recovered { Some(ticket) } else { self.build_acceptance(ticket, is_idle).await };
         let Some(ticket) = ticket else { return };
         self.register_parent(&ticket).await;
         if ticket.is_control(!is_idle) {

@@ -66,7 +66,7 @@ impl Lane {
     }
 
     /// Builds the records that accept a message, or rejects it.
-    pub(super) async fn admit(&mut self, mut ticket: Ticket, is_idle: bool) -> Option<Ticket> {
+    pub(super) async fn build_acceptance(&mut self, mut ticket: Ticket, is_idle: bool) -> Option<Ticket> {
         let at = ticket.tape.accepted_at();
         if let Some(rejection) = self.rejection(&ticket.inbound, at, is_idle).await {
             self.hub.forget(&ticket.tape);

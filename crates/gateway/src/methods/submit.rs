@@ -34,7 +34,7 @@ pub(super) async fn submit(call: &RpcCall, mut inbound: Inbound) -> Result<(Acce
     if let Some(detail) = detail {
         projector.watch(run.clone(), &call.client, detail);
     }
-    let gate = projector.hold(run.clone());
+    let gate = projector.gate(run.clone());
     let submitted = hub.submit(inbound).await;
     let is_new = matches!(&submitted, Ok(accepted) if matches!(accepted.outcome, SubmitOutcome::New(_)));
     if detail.is_some() && !is_new {

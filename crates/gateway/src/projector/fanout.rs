@@ -145,8 +145,8 @@ impl Fanout {
                 }
             }
             ProjectorCommand::Resume(resume) => self.resume(resume),
-            ProjectorCommand::Hold(run) => self.gated.entry(run).or_default().holders += 1,
-            ProjectorCommand::Release(run) => {
+            ProjectorCommand::Gate(run) => self.gated.entry(run).or_default().holders += 1,
+            ProjectorCommand::Ungate(run) => {
                 let Entry::Occupied(mut gate) = self.gated.entry(run) else { return };
                 gate.get_mut().holders -= 1;
                 if gate.get().holders == 0

@@ -3,8 +3,8 @@
 //! A pure state machine ([`state::State`]) consumes events (keys, pastes, the terminal's size, frames of the gateway,
 //! the time) and returns effects (requests to the gateway, files to read). [`view`] renders the state to lines, and
 //! [`screen`] writes lines as escape sequences below the scrollback of the terminal. [`terminal`] connects them to a
-//! real terminal. Frames of the gateway come and go through a [`link::Link`], which the binary implements; this crate
-//! knows neither sockets nor the agent loop.
+//! real terminal. Frames of the gateway come and go through a [`link::Link`], which the crate `chat-link` implements;
+//! this crate knows neither sockets nor the agent loop.
 //!
 //! Start reading at [`state`], then [`view`].
 #![warn(missing_docs)]

@@ -1,6 +1,6 @@
 //! The connection to a gateway, as the chat sees it: requests go out, responses and events come in.
 //!
-//! The binary implements it over a WebSocket: to a running gateway, or to one that it starts for the chat. It
+//! The crate `chat-link` implements it over a WebSocket: to a running gateway, or to one that it starts for the chat. It
 //! reconnects by itself. Requests that were not answered when the connection broke are forgotten; the chat sends them
 //! again if they must not be lost.
 

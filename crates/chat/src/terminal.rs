@@ -6,7 +6,7 @@ mod input;
 use std::{
     fs::OpenOptions,
     io::{self, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
 };
@@ -102,6 +102,15 @@ fn write(text: &str) -> io::Result<()> {
 /// Returns the size of the terminal.
 pub fn size() -> (u16, u16) {
     raw::size().ok().filter(|(columns, rows)| *columns > 0 && *rows > 0).unwrap_or((80, 24))
+}
+
+/// Returns a path with `~` for the home directory.
+pub fn short_path(path: &Path, home: Option<&Path>) -> String {
+    match home.and_then(|home| path.strip_prefix(home).ok()) {
+        Some(below) if below.as_os_str().is_empty() => "~".to_owned(),
+        Some(below) => format!("~/{}", below.display()),
+        None => path.display().to_string(),
+    }
 }
 
 /// Runs the chat until the user leaves.

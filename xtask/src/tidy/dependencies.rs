@@ -196,6 +196,16 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
         ]),
     ),
     (
+        "homard-chat-link",
+        AllowedDependencies::Use(&[
+            "homard-chat",
+            "homard-client",
+            "homard-proto",
+            "homard-runtime",
+            "homard-settings",
+        ]),
+    ),
+    (
         "homard-channel-runtime",
         AllowedDependencies::Use(&[
             "homard-agent",

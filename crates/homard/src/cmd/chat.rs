@@ -1,8 +1,5 @@
 //! `homard chat`: the interactive chat, with the running gateway or with one that is started for it.
 
-mod link;
-mod own_gateway;
-
 use std::{
     env, fs,
     io::{self, IsTerminal},
@@ -11,13 +8,12 @@ use std::{
 
 use anyhow::{Context, Result};
 use homard_chat::{
-    input_history::InputHistory,
-    screen::Capabilities,
     state::{ChatSettings, IdSource},
     terminal::{self, ChatOutcome, Environment},
 };
+use homard_chat_link::{SessionChoice, StateFiles};
 use homard_client::GatewayTarget;
-use homard_proto::{AgentId, SessionKey};
+use homard_proto::AgentId;
 use homard_runtime::Ambient;
 use homard_settings::{
     Chosen,
@@ -26,13 +22,6 @@ use homard_settings::{
 use homard_tools::sandbox::AccessMode;
 
 use crate::{cli_error::CliError, render};
-
-/// File with earlier inputs, in the state directory.
-const HISTORY_FILE: &str = "chat-history.jsonl";
-/// File with the key of the session that was used last.
-const SESSION_FILE: &str = "chat-session";
-/// Size above which the oldest half of the history file is dropped.
-const MAX_HISTORY: usize = 1 << 20;
 
 /// The flags of `homard chat`.
 #[derive(Debug, Default, clap::Args)]
@@ -54,6 +43,16 @@ pub(super) struct Args {
     agent: Option<String>,
 }
 
+impl Args {
+    fn session(&self) -> SessionChoice<'_> {
+        match &self.session {
+            Some(session) => SessionChoice::Key(session),
+            None if self.continues => SessionChoice::Last,
+            None => SessionChoice::New(self.agent.as_deref()),
+        }
+    }
+}
+
 /// Runs the chat until the user leaves.
 pub(super) async fn run(args: &Args) -> Result<()> {
     if !is_interactive() {
@@ -66,32 +65,30 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     let cwd = env::current_dir().context("cannot determine the current directory")?;
     let working_directory = if target.is_own { working_directory(&cwd, &chosen, &paths) } else { None };
     fs::create_dir_all(&paths.state).with_context(|| format!("cannot create {}", paths.state.display()))?;
-    let history = read_history(&paths.state.join(HISTORY_FILE));
-    let home = paths::home();
-    let shown_directory = match home.as_ref().and_then(|home| cwd.strip_prefix(home).ok()) {
-        Some(below) if below.as_os_str().is_empty() => "~".to_owned(),
-        Some(below) => format!("~/{}", below.display()),
-        None => cwd.display().to_string(),
-    };
+    let files = StateFiles::in_directory(&paths.state);
+    let default = chosen.loaded.config.agents.member(None).map_or_else(AgentId::main, |agent| agent.id);
     let ambient = Ambient::system();
+    let session = args.session().key(&default, &files.last_session, &ambient).map_err(session_error)?;
+    let home = paths::home();
     let settings = ChatSettings {
-        session: session_key(args, &chosen, &paths, &ambient)?.to_string(),
-        history,
+        session: session.to_string(),
+        history: files.read_history(),
         ids: IdSource::new(move || ambient.run_id().to_string()),
         size: terminal::size(),
-        directory: Some(shown_directory),
+        directory: Some(terminal::short_path(&cwd, home.as_deref())),
         working_directory,
         sandbox: target.is_own.then(|| sandbox_name(&chosen, &paths).to_owned()),
     };
+    let editor = ["VISUAL", "EDITOR"].iter().find_map(|name| paths::env(name)?.into_string().ok());
     let environment = Environment {
-        capabilities: capabilities(),
-        history_file: Some(paths.state.join(HISTORY_FILE)),
-        session_file: Some(paths.state.join(SESSION_FILE)),
-        editor: ["VISUAL", "EDITOR"].iter().find_map(|name| text_of(name)).unwrap_or_else(|| "vi".to_owned()),
+        capabilities: homard_chat_link::capabilities(render::colours_wanted()),
+        history_file: Some(files.history),
+        session_file: Some(files.last_session),
+        editor: editor.unwrap_or_else(|| "vi".to_owned()),
         home,
         directory: cwd,
     };
-    let (link, connection) = link::start(chosen, paths);
+    let (link, connection) = homard_chat_link::start(chosen, paths);
     let outcome = terminal::run(settings, environment, link).await;
     connection.finish().await;
     report(&outcome?)
@@ -99,25 +96,15 @@ pub(super) async fn run(args: &Args) -> Result<()> {
 
 /// Returns true if both sides are a terminal that can show the chat.
 pub(super) fn is_interactive() -> bool {
-    io::stdin().is_terminal() && io::stdout().is_terminal() && text_of("TERM").is_none_or(|term| term != "dumb")
+    io::stdin().is_terminal() && io::stdout().is_terminal() && paths::env("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Returns the text of an environment variable.
-fn text_of(name: &str) -> Option<String> {
-    paths::env(name).and_then(|value| value.into_string().ok())
-}
-
-/// Determines what the terminal can show from the environment.
-fn capabilities() -> Capabilities {
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(|name| text_of(name));
-    // Without any setting, terminals of today show UTF-8.
-    let has_unicode = locale.is_none_or(|locale| {
-        let locale = locale.to_lowercase();
-        locale.contains("utf-8") || locale.contains("utf8")
-    });
-    let is_multiplexed = paths::env("TMUX").is_some();
-    let is_fixed = paths::env("XTERM_VERSION").is_some() || text_of("TERM").is_some_and(|term| term == "linux");
-    Capabilities { has_colors: render::colours_wanted(), has_unicode, reflows: is_multiplexed || !is_fixed }
+fn session_error(error: homard_chat_link::Error) -> anyhow::Error {
+    match &error {
+        homard_chat_link::Error::SessionKey(_) => CliError::usage(error.to_string()).into(),
+        homard_chat_link::Error::NothingToContinue => CliError::not_found(error.to_string()).into(),
+        homard_chat_link::Error::Process { .. } | homard_chat_link::Error::Settings(_) => error.into(),
+    }
 }
 
 /// Returns the directory in which the tools work: the current one. If that is risky, it is the agent's workspace, with a
@@ -145,40 +132,6 @@ fn sandbox_name(chosen: &Chosen, paths: &Paths) -> &'static str {
     }
 }
 
-fn session_key(args: &Args, chosen: &Chosen, paths: &Paths, ambient: &Ambient) -> Result<SessionKey> {
-    let default = chosen.loaded.config.agents.member(None).map_or_else(AgentId::main, |agent| agent.id);
-    let parse = |text: &str| {
-        SessionKey::parse(text, &default).map_err(|error| CliError::usage(format!("session key: {error}")))
-    };
-    if let Some(session) = &args.session {
-        return Ok(parse(session)?);
-    }
-    if args.continues {
-        return match fs::read_to_string(paths.state.join(SESSION_FILE)) {
-            Ok(text) => Ok(parse(text.trim())?),
-            Err(_) => {
-                let text = "no chat to continue yet; start one with: homard chat, or open a session with --session KEY";
-                Err(CliError::not_found(text.to_owned()).into())
-            }
-        };
-    }
-    let agent = args.agent.as_deref().map_or(default.clone(), AgentId::normalize);
-    let id: String = ambient.run_id().as_str().chars().filter(char::is_ascii_alphanumeric).take(12).collect();
-    Ok(parse(&format!("agent:{agent}:chat-{}", id.to_lowercase()))?)
-}
-
-/// Reads the earlier inputs, and drops the older half of a file that has become large. Without it the chat works.
-fn read_history(path: &Path) -> InputHistory {
-    let Ok(text) = fs::read_to_string(path) else { return InputHistory::default() };
-    if text.len() > MAX_HISTORY {
-        let middle = text.len() - MAX_HISTORY / 2;
-        let start = text.bytes().skip(middle).position(|byte| byte == b'\n').map_or(text.len(), |at| middle + at + 1);
-        // A failure leaves a file that is too large.
-        homard_stdx::file::replace(path, &text.as_bytes()[start..]).ok();
-    }
-    InputHistory::parse(&text)
-}
-
 /// Prints what the user needs after the chat.
 fn report(outcome: &ChatOutcome) -> Result<()> {
     for text in &outcome.unsent {
@@ -191,20 +144,4 @@ fn report(outcome: &ChatOutcome) -> Result<()> {
         render::remark("(continue with: homard chat -c)");
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_history_file_does_not_grow_without_bound() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join(HISTORY_FILE);
-        let line = format!("\"{}\"\n", "x".repeat(998));
-        fs::write(&path, line.repeat(1_100)).unwrap();
-        assert_eq!(read_history(&path).search("x", 0).map(str::len), Some(998));
-        let left = fs::read_to_string(&path).unwrap();
-        assert!(left.len() < MAX_HISTORY && left.starts_with('"'), "{}", left.len());
-    }
 }

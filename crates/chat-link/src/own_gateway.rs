@@ -6,18 +6,19 @@
 use std::{
     env,
     fs::File,
-    io::{Read, Seek},
+    io::{self, Read, Seek},
     process::Stdio,
     time::Duration,
 };
 
-use anyhow::{Context, Result};
 use homard_settings::paths::{self, Paths};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
     process::{Child, Command},
     time::timeout,
 };
+
+use crate::Error;
 
 /// Maximum bytes of its error message.
 const MAX_MESSAGE: u64 = 4_096;
@@ -34,22 +35,22 @@ pub(super) struct OwnGateway {
 
 impl OwnGateway {
     /// Starts a gateway for the state directory. It listens on a free port unless one is set in the environment.
-    pub(super) fn start(paths: &Paths) -> Result<Self> {
-        let program = env::current_exe().context("cannot find this program")?;
+    pub(super) fn start(paths: &Paths) -> Result<Self, Error> {
+        let program = env::current_exe().map_err(failed("cannot find this program"))?;
         let mut command = Command::new(program);
         command.args(["gateway", "run", "--bind", "loopback"]);
         if paths::port()?.is_none() {
             command.args(["--port", "0"]);
         }
         // Only what it says when it cannot start is read.
-        let errors = tempfile::tempfile().context("cannot create a temporary file")?;
-        let stderr = errors.try_clone().context("cannot use a temporary file")?;
+        let errors = tempfile::tempfile().map_err(failed("cannot create a temporary file"))?;
+        let stderr = errors.try_clone().map_err(failed("cannot use a temporary file"))?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).env("HOMARD_LOG", "error");
         command.env("HOMARD_STATE_DIR", &paths.state).env("HOMARD_CONFIG_PATH", &paths.config);
         if !paths.config.exists() {
             command.env_remove("HOMARD_CONFIG_PATH");
         }
-        let process = command.spawn().context("cannot start a gateway")?;
+        let process = command.spawn().map_err(failed("cannot start a gateway"))?;
         Ok(Self { process, errors })
     }
 
@@ -72,4 +73,8 @@ impl OwnGateway {
             timeout(STOP_TIMEOUT, self.process.wait()).await.ok();
         }
     }
+}
+
+fn failed(what: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::Process { what, source }
 }

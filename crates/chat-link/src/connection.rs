@@ -13,7 +13,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::own_gateway::OwnGateway;
+use crate::own_gateway::OwnGateway;
 
 /// First and maximum pause between attempts to connect.
 const FIRST_DELAY: Duration = Duration::from_millis(100);
@@ -34,14 +34,14 @@ const CAPS: [&str; 1] = ["tool-events"];
 
 /// Handle of the connection.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub struct Connection {
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
 impl Connection {
     /// Closes the connection, and ends a gateway that was started for the chat.
-    pub(super) async fn finish(self) {
+    pub async fn finish(self) {
         self.stop.cancel();
         // The gateway ends by itself if it takes longer.
         timeout(FINISH_TIMEOUT, self.task).await.ok();
@@ -49,7 +49,7 @@ impl Connection {
 }
 
 /// Starts connecting.
-pub(super) fn start(chosen: Chosen, paths: Paths) -> (Link, Connection) {
+pub fn start(chosen: Chosen, paths: Paths) -> (Link, Connection) {
     let (requests, receiver) = mpsc::unbounded_channel();
     let (sender, events) = mpsc::channel(MAX_WAITING);
     let stop = CancellationToken::new();
@@ -147,7 +147,7 @@ impl Connector {
     async fn start_own(&mut self) -> Result<Box<GatewayClient>, ConnectFailure> {
         let is_first = self.own.is_none();
         let mut own = OwnGateway::start(&self.paths).map_err(|error| {
-            ConnectFailure::Final(format!("no gateway is running, and none could be started: {error:#}"))
+            ConnectFailure::Final(format!("no gateway is running, and none could be started: {error}"))
         })?;
         let until = Instant::now() + START_TIMEOUT;
         loop {

@@ -4,34 +4,36 @@
 //! [`Effect`]s. No message is lost: what was sent stays in `pending` until the gateway has put it into the
 //! conversation, and is sent again, under the same id, after the connection broke.
 
-mod frames;
+mod choices;
+mod conversation;
+mod gateway;
+mod input;
 mod keys;
 mod pending;
-mod replies;
+mod responses;
 mod sync;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-};
+use std::fmt;
 
 use crossterm::event::KeyEvent;
 use serde_json::{Value, json};
 
 pub(crate) use self::{
+    choices::tokens,
+    conversation::{Conversation, Phase},
+    gateway::{CallKind, Connection, GatewayCalls},
+    input::{Input, Search},
     pending::{PendingMessage, PendingState},
-    replies::tokens,
 };
 use crate::{
-    approval::Approval,
-    command::{self, CommandInfo},
-    completion::Completion,
-    composer::{Composer, Image},
+    approval::{Approval, Decision},
+    command,
+    composer::Image,
     input_history::InputHistory,
-    link::{LinkEvent, Place, RpcRequest},
+    link::{LinkEvent, RpcRequest},
     pager::Pager,
     picker::Picker,
-    transcript::{ItemId, Notice, Transcript, TranscriptItem},
+    transcript::Notice,
     view::short_key,
 };
 
@@ -39,8 +41,6 @@ use crate::{
 const ANIMATION: u64 = 100;
 /// How long a hint is shown.
 const HINT_MS: u64 = 4_000;
-/// Ids of finished runs that are remembered.
-const MAX_FINISHED: usize = 1_000;
 
 /// Source of ids for messages.
 pub struct IdSource(Box<dyn FnMut() -> String + Send>);
@@ -126,125 +126,28 @@ pub enum Effect {
     Quit,
 }
 
-/// What a request was for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum CallKind {
-    /// A message under this run id.
-    Send(String),
-    History,
-    /// The missed events of this run, or of all runs.
-    Resume(Option<String>),
-    Approvals,
-    Resolve(String),
-    Sessions,
-    Models,
-    Agents,
-    Commands,
-    Abort,
-    /// The abort of a queued message, which goes back into the composer.
-    Recall(String),
-    Trace,
-    Cost,
-    Session,
-    Subscribe,
-}
-
-/// State of the connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Connection {
-    Connecting,
-    Connected(Place),
-    Lost { why: String, retry_at: u64 },
-}
-
-/// What an active run does.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// Nothing came from the model yet.
-    Waiting,
-    Thinking,
-    Answering,
-    Tool(String),
-    Compacting,
-    Retrying {
-        until: u64,
-        why: String,
-    },
-    Stopping,
-}
-
-/// The run whose answer is shown.
-#[derive(Debug, Clone)]
-pub(crate) struct ActiveRun {
-    pub(crate) id: String,
-    /// Sequence number of its last event.
-    pub(crate) seq: u64,
-    pub(crate) started_at: u64,
-    pub(crate) phase: Phase,
-    /// The message and the reasoning that are streamed.
-    pub(crate) answer: Option<ItemId>,
-    pub(crate) reasoning: Option<ItemId>,
-}
-
-/// What is known about the session.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct SessionInfo {
-    pub(crate) key: String,
-    pub(crate) label: Option<String>,
-    pub(crate) model: Option<String>,
-    pub(crate) thinking: Option<String>,
-    /// Used tokens and size of the context window.
-    pub(crate) context: Option<(u64, u64)>,
-    pub(crate) cost: Option<f64>,
-}
-
-/// A search in the input history.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Search {
-    pub(crate) text: String,
-    pub(crate) skip: usize,
+/// What this chat knows and the gateway does not.
+#[derive(Debug)]
+pub(crate) struct LocalContext {
+    ids: IdSource,
+    working_directory: Option<String>,
+    pub(crate) sandbox: Option<String>,
+    /// The session that was saved as the last one.
+    saved_session: Option<String>,
 }
 
 /// The state.
 #[derive(Debug)]
 pub struct State {
-    pub(crate) now: u64,
     pub(crate) size: (u16, u16),
-    pub(crate) connection: Connection,
-    was_connected: bool,
-    /// When the gateway started, by the clock of the chat.
-    gateway_started_at: Option<i64>,
-    pub(crate) session: SessionInfo,
-    pub(crate) transcript: Transcript,
-    pub(crate) pending: Vec<PendingMessage>,
-    pub(crate) run: Option<ActiveRun>,
-    /// Runs that ended. Their late events are ignored.
-    finished: Vec<String>,
-    /// Runs that this chat started: their messages are not those of others.
-    own_runs: BTreeSet<String>,
-    last_run: Option<String>,
-    sync: sync::Sync,
-    /// True while missed events are processed: some of them may be in the history.
-    is_catching_up: bool,
-    pub(crate) approvals: Vec<Approval>,
-    pub(crate) composer: Composer,
-    pub(crate) input_history: InputHistory,
-    pub(crate) completion: Option<Completion>,
-    /// The text for which the list of completions was closed.
-    dismissed: Option<String>,
-    pub(crate) search: Option<Search>,
+    pub(crate) gateway: GatewayCalls,
+    pub(crate) conversation: Conversation,
+    pub(crate) input: Input,
     pub(crate) picker: Option<Picker>,
     pub(crate) pager: Option<Pager>,
-    working_directory: Option<String>,
-    pub(crate) sandbox: Option<String>,
-    /// The session that was saved as the last one.
-    saved_session: Option<String>,
+    pub(crate) local: LocalContext,
+    /// A remark in the status line, and when it disappears.
     hint: Option<(String, u64)>,
-    commands: Vec<CommandInfo>,
-    files: Option<Vec<String>>,
-    calls: BTreeMap<u64, CallKind>,
-    next_call: u64,
-    ids: IdSource,
     last_key_at: u64,
     quit_armed_until: u64,
 }
@@ -254,41 +157,17 @@ impl State {
     pub fn new(settings: ChatSettings) -> Self {
         let ChatSettings { session, history, ids, size, directory, working_directory, sandbox } = settings;
         let facts = [Some("homard".to_owned()), Some(format!("session {}", short_key(&session))), directory];
-        let mut transcript = Transcript::default();
-        transcript
-            .push(TranscriptItem::Notice(Notice::info(&facts.into_iter().flatten().collect::<Vec<_>>().join(" · "))));
+        let mut conversation = Conversation::new(session);
+        conversation.notice(Notice::info(&facts.into_iter().flatten().collect::<Vec<_>>().join(" · ")));
         Self {
-            now: 0,
             size,
-            connection: Connection::Connecting,
-            was_connected: false,
-            gateway_started_at: None,
-            session: SessionInfo { key: session, ..SessionInfo::default() },
-            transcript,
-            pending: Vec::new(),
-            run: None,
-            finished: Vec::new(),
-            own_runs: BTreeSet::new(),
-            last_run: None,
-            sync: sync::Sync::default(),
-            is_catching_up: false,
-            approvals: Vec::new(),
-            composer: Composer::default(),
-            input_history: history,
-            completion: None,
-            dismissed: None,
-            search: None,
+            gateway: GatewayCalls::new(),
+            conversation,
+            input: Input::new(history, command::all(&[])),
             picker: None,
             pager: None,
-            working_directory,
-            sandbox,
-            saved_session: None,
+            local: LocalContext { ids, working_directory, sandbox, saved_session: None },
             hint: None,
-            commands: command::all(&[]),
-            files: None,
-            calls: BTreeMap::new(),
-            next_call: 0,
-            ids,
             last_key_at: 0,
             quit_armed_until: 0,
         }
@@ -296,7 +175,7 @@ impl State {
 
     /// Processes an event at a time in milliseconds.
     pub fn update(&mut self, now: u64, event: Event) -> Vec<Effect> {
-        self.now = self.now.max(now);
+        self.conversation.now = self.conversation.now.max(now);
         let mut effects = Vec::new();
         match event {
             Event::Key(key) => self.key(key, &mut effects),
@@ -305,21 +184,24 @@ impl State {
             Event::Tick => {}
             Event::Link(event) => self.link(event, &mut effects),
             Event::Files(files) => {
-                self.files = Some(files);
-                self.complete(&mut effects);
+                self.input.files = Some(files);
+                self.input.complete(&mut effects);
             }
             Event::Image { pasted, image } => match image {
-                Ok(Some(image)) => self.composer.attach(image),
-                Ok(None) => self.composer.paste(&pasted),
+                Ok(Some(image)) => self.input.composer.attach(image),
+                Ok(None) => self.input.composer.paste(&pasted),
                 Err(why) => {
-                    self.composer.paste(&pasted);
+                    self.input.composer.paste(&pasted);
                     self.hint(&why);
                 }
             },
-            Event::Edited(Ok(text)) => self.composer.set(text.trim_end()),
+            Event::Edited(Ok(text)) => self.input.composer.set(text.trim_end()),
             Event::Edited(Err(why)) => self.hint(&why),
         }
-        if self.hint.as_ref().is_some_and(|(_, until)| *until <= self.now) {
+        if self.conversation.take_refresh() {
+            self.refresh(&mut effects);
+        }
+        if self.hint.as_ref().is_some_and(|(_, until)| *until <= self.conversation.now) {
             self.hint = None;
         }
         effects
@@ -327,26 +209,26 @@ impl State {
 
     /// Returns the time at which [`Event::Tick`] is needed next; `None` if nothing changes by itself.
     pub fn next_tick(&self) -> Option<u64> {
-        let is_animated = self.run.is_some() || matches!(self.connection, Connection::Lost { .. });
-        let animation = is_animated.then_some(self.now + ANIMATION);
+        let is_animated = self.conversation.run.is_some() || matches!(self.gateway.connection, Connection::Lost { .. });
+        let animation = is_animated.then_some(self.conversation.now + ANIMATION);
         let hint = self.hint.as_ref().map(|(_, until)| *until);
         [animation, hint].into_iter().flatten().min()
     }
 
     /// Key of the session.
     pub fn session_key(&self) -> &str {
-        &self.session.key
+        &self.conversation.session.key
     }
 
     /// True if the session has messages, so that it can be continued later.
     pub fn has_messages(&self) -> bool {
-        self.last_run.is_some() || !self.pending.is_empty()
+        self.conversation.runs.last.is_some() || !self.conversation.pending.is_empty()
     }
 
     /// Texts that were typed and not sent: they must not be lost when the chat ends.
     pub fn unsent(&self) -> Vec<String> {
-        let unsent = self.pending.iter().filter(|message| message.is_unconfirmed());
-        let typed = Some(self.composer.draft().text).filter(|text| !text.trim().is_empty());
+        let unsent = self.conversation.pending.iter().filter(|message| message.is_unconfirmed());
+        let typed = Some(self.input.composer.draft().text).filter(|text| !text.trim().is_empty());
         unsent.map(|message| message.draft.text.clone()).chain(typed).collect()
     }
 
@@ -356,24 +238,7 @@ impl State {
     }
 
     fn hint(&mut self, text: &str) {
-        self.hint = Some((crate::sanitize::one_line(text), self.now + HINT_MS));
-    }
-
-    fn notice(&mut self, notice: Notice) {
-        self.transcript.push(TranscriptItem::Notice(notice));
-    }
-
-    fn is_connected(&self) -> bool {
-        matches!(self.connection, Connection::Connected(_))
-    }
-
-    /// Sends a request, if there is a connection.
-    fn call(&mut self, kind: CallKind, method: &'static str, params: Value, effects: &mut Vec<Effect>) {
-        if self.is_connected() {
-            self.next_call += 1;
-            self.calls.insert(self.next_call, kind);
-            effects.push(Effect::Call(RpcRequest { id: self.next_call, method, params }));
-        }
+        self.hint = Some((crate::sanitize::one_line(text), self.conversation.now + HINT_MS));
     }
 
     fn link(&mut self, event: LinkEvent, effects: &mut Vec<Effect>) {
@@ -381,13 +246,13 @@ impl State {
             LinkEvent::Connected { hello, place } => self.connected(&hello, place, effects),
             LinkEvent::Lost { why, retry_in } => self.lost(&why, retry_in),
             LinkEvent::Failed(why) => {
-                self.transcript.settle();
-                self.notice(Notice::error(&why));
+                self.conversation.transcript.settle();
+                self.conversation.notice(Notice::error(&why));
                 effects.push(Effect::Quit);
             }
-            LinkEvent::Remark(text) => self.notice(Notice::info(&text)),
+            LinkEvent::Remark(text) => self.conversation.notice(Notice::info(&text)),
             LinkEvent::Response { id, result } => {
-                if let Some(kind) = self.calls.remove(&id) {
+                if let Some(kind) = self.gateway.answered(id) {
                     self.response(kind, result, effects);
                 }
             }
@@ -395,49 +260,77 @@ impl State {
         }
     }
 
+    /// Processes an event of the gateway.
+    fn event(&mut self, name: &str, payload: &Value, effects: &mut Vec<Effect>) {
+        let conversation = &mut self.conversation;
+        let is_here = payload["sessionKey"].as_str() == Some(&conversation.session.key);
+        match name {
+            "agent" if is_here && conversation.accepts(payload["runId"].as_str()) => conversation.agent_event(payload),
+            "chat" if is_here && conversation.accepts(payload["runId"].as_str()) => conversation.chat_event(payload),
+            "session.message" if is_here => conversation.stored_message(payload),
+            "exec.approval.requested" => {
+                let approval = Approval::read(payload, conversation.now);
+                if approval.is_some_and(|approval| conversation.add_approval(approval)) {
+                    effects.push(Effect::Bell);
+                }
+            }
+            "exec.approval.resolved" => conversation.approval_resolved(payload),
+            "shutdown" => self.hint("the gateway is stopping"),
+            _ => {}
+        }
+    }
+
+    /// Answers the oldest request for approval.
+    pub(super) fn decide(&mut self, decision: Decision, effects: &mut Vec<Effect>) {
+        let Some(approval) = self.conversation.approvals.iter_mut().find(|approval| approval.sent.is_none()) else {
+            return;
+        };
+        if !approval.offers(decision) {
+            return self.hint("this command can only be allowed once");
+        }
+        let id = approval.id.clone();
+        if self.gateway.is_connected() {
+            if let Some(approval) = self.conversation.approvals.iter_mut().find(|approval| approval.id == id) {
+                approval.sent = Some(decision);
+            }
+            let params = json!({"id": id, "decision": decision.name()});
+            self.gateway.call(CallKind::Resolve(id), "exec.approval.resolve", params, effects);
+        } else {
+            self.hint("not connected; the request can be answered when the connection is back");
+        }
+    }
+
     /// Sends a message that is pending.
     fn send(&mut self, run: &str, effects: &mut Vec<Effect>) {
-        if !self.is_connected() || self.sync.is_loading() {
+        if !self.gateway.is_connected() || self.conversation.sync.is_loading() {
             return;
         }
-        let Some(message) = self.pending.iter_mut().find(|message| message.run == run) else { return };
+        let Some(message) = self.conversation.pending_mut(run) else { return };
         if message.state == PendingState::Unsent {
             message.state = PendingState::Sent;
         }
         message.was_sent = true;
         let params = message.params();
-        self.own_runs.insert(run.to_owned());
-        self.call(CallKind::Send(run.to_owned()), "chat.send", params, effects);
+        self.conversation.runs.own.insert(run.to_owned());
+        self.gateway.call(CallKind::Send(run.to_owned()), "chat.send", params, effects);
     }
 
     /// Stops the active run.
     fn abort(&mut self, effects: &mut Vec<Effect>) {
-        let Some(run) = &mut self.run else { return self.hint("nothing is running") };
+        let Some(run) = &mut self.conversation.run else { return self.hint("nothing is running") };
         run.phase = Phase::Stopping;
-        let params = json!({"sessionKey": self.session.key, "runId": run.id});
-        if self.is_connected() {
-            self.call(CallKind::Abort, "chat.abort", params, effects);
+        let params = json!({"sessionKey": self.conversation.session.key, "runId": run.id});
+        if self.gateway.is_connected() {
+            self.gateway.call(CallKind::Abort, "chat.abort", params, effects);
         } else {
             self.hint("not connected; the run goes on in the gateway");
         }
     }
 
-    fn is_finished(&self, run: &str) -> bool {
-        self.finished.iter().any(|finished| finished == run)
-    }
-
-    fn mark_finished(&mut self, run: &str) {
-        if self.finished.len() >= MAX_FINISHED {
-            self.finished.remove(0);
-        }
-        self.finished.push(run.to_owned());
-        self.last_run = Some(run.to_owned());
-    }
-
     /// Asks for what the status line shows.
     fn refresh(&mut self, effects: &mut Vec<Effect>) {
-        let key = self.session.key.clone();
-        self.call(CallKind::Session, "sessions.describe", json!({"key": key}), effects);
-        self.call(CallKind::Cost, "sessions.usage.timeseries", json!({"key": key}), effects);
+        let key = self.conversation.session.key.clone();
+        self.gateway.call(CallKind::Session, "sessions.describe", json!({"key": key}), effects);
+        self.gateway.call(CallKind::Cost, "sessions.usage.timeseries", json!({"key": key}), effects);
     }
 }

@@ -73,8 +73,8 @@ pub fn frame(state: &mut State) -> Frame {
         bottom.lines.push(status(state).truncate(columns));
     }
     let room = rows.saturating_sub(bottom.lines.len());
-    let now = state.now;
-    let (commit, live) = state.transcript.lines(columns, room, now);
+    let now = state.conversation.now;
+    let (commit, live) = state.conversation.transcript.lines(columns, room, now);
     let hidden = live.len().saturating_sub(room);
     let mut view = ViewBlock { lines: live.into_iter().skip(hidden).collect(), cursor: None };
     view.append(bottom);
@@ -88,18 +88,18 @@ pub fn frame(state: &mut State) -> Frame {
 /// Renders what remains when the chat ends: everything goes to the scrollback.
 pub fn last_frame(state: &mut State) -> Frame {
     state.pager = None;
-    state.transcript.settle();
+    state.conversation.transcript.settle();
     let columns = usize::from(state.size.0).max(4);
-    let now = state.now;
-    let (commit, _) = state.transcript.lines(columns, usize::MAX, now);
+    let now = state.conversation.now;
+    let (commit, _) = state.conversation.transcript.lines(columns, usize::MAX, now);
     Frame::Inline { commit, view: Vec::new(), cursor: None }
 }
 
 fn pager(state: &mut State, columns: usize, rows: usize) -> Vec<Line> {
-    let now = state.now;
+    let now = state.conversation.now;
     let Some(mut pager) = state.pager.take() else { return Vec::new() };
     let height = rows.saturating_sub(1);
-    let (visible, percent) = pager.visible(&mut state.transcript, columns, height, now);
+    let (visible, percent) = pager.visible(&mut state.conversation.transcript, columns, height, now);
     let mut lines = visible.to_vec();
     lines.resize(height, Line::default());
     let help = format!("{percent}% · arrows, Page Up and Page Down scroll · q closes");
@@ -110,8 +110,8 @@ fn pager(state: &mut State, columns: usize, rows: usize) -> Vec<Line> {
 
 /// The line about the active run.
 fn activity(state: &State, columns: usize) -> Vec<Line> {
-    let Some(run) = &state.run else { return Vec::new() };
-    let elapsed = state.now.saturating_sub(run.started_at);
+    let Some(run) = &state.conversation.run else { return Vec::new() };
+    let elapsed = state.conversation.now.saturating_sub(run.started_at);
     let mark = FRAMES[(elapsed / FRAME_MS) as usize % FRAMES.len()];
     let what = match &run.phase {
         Phase::Waiting => "Waiting for the model".to_owned(),
@@ -120,14 +120,14 @@ fn activity(state: &State, columns: usize) -> Vec<Line> {
         Phase::Tool(name) => format!("Running {name}"),
         Phase::Compacting => "Compacting the conversation".to_owned(),
         Phase::Retrying { until, why } => {
-            format!("Retrying in {}s: {why}", until.saturating_sub(state.now).div_ceil(1_000))
+            format!("Retrying in {}s: {why}", until.saturating_sub(state.conversation.now).div_ceil(1_000))
         }
         Phase::Stopping => "Stopping".to_owned(),
     };
-    let help = match (&run.phase, &state.connection) {
+    let help = match (&run.phase, &state.gateway.connection) {
         (_, Connection::Connecting | Connection::Lost { .. }) => " · not connected",
         (Phase::Stopping, Connection::Connected(_)) => "",
-        (_, Connection::Connected(_)) if state.composer.is_empty() => " · Esc stops",
+        (_, Connection::Connected(_)) if state.input.composer.is_empty() => " · Esc stops",
         (_, Connection::Connected(_)) => " · Enter sends now, Tab queues, Esc stops",
     };
     let line = Line::of(mark, TextStyle::of(Color::Cyan))
@@ -140,9 +140,10 @@ fn activity(state: &State, columns: usize) -> Vec<Line> {
 fn waiting(state: &State, columns: usize) -> Vec<Line> {
     let mut lines = Vec::new();
     let here: Vec<&PendingMessage> = state
+        .conversation
         .pending
         .iter()
-        .filter(|message| message.session == state.session.key || message.is_unconfirmed())
+        .filter(|message| message.session == state.conversation.session.key || message.is_unconfirmed())
         .collect();
     for message in here.iter().take(MAX_PENDING) {
         if lines.is_empty() {
@@ -166,7 +167,7 @@ fn input(state: &State, columns: usize, rows: usize) -> ViewBlock {
     if let Some(picker) = &state.picker {
         return picker_block(picker, columns, rows);
     }
-    if let Some(search) = &state.search {
+    if let Some(search) = &state.input.search {
         return search_block(state, search, columns);
     }
     let mut block = ViewBlock::default();
@@ -177,14 +178,17 @@ fn input(state: &State, columns: usize, rows: usize) -> ViewBlock {
 }
 
 fn composer(state: &State, columns: usize, rows: usize) -> ViewBlock {
-    let layout = state.composer.layout(state.composer_columns());
+    let layout = state.input.composer.layout(state.composer_columns());
     let height = MAX_COMPOSER_ROWS.min(rows / 2).max(1);
     // The row of the cursor is always visible.
     let top = (layout.row + 1).saturating_sub(height).max(layout.rows.len().saturating_sub(height).min(layout.row));
     let mut visible: Vec<_> = layout.rows.iter().skip(top).take(height).cloned().collect();
-    if state.composer.is_empty() {
-        let text =
-            if state.run.is_some() { "Send a message to the run" } else { "Ask anything · / commands · @ files" };
+    if state.input.composer.is_empty() {
+        let text = if state.conversation.run.is_some() {
+            "Send a message to the run"
+        } else {
+            "Ask anything · / commands · @ files"
+        };
         visible = vec![Line::of(text, TextStyle::DIM).truncate(columns.saturating_sub(2).max(1))];
     }
     let first = if top == 0 { Line::of("› ", PROMPT) } else { Line::of("⋮ ", TextStyle::DIM) };
@@ -199,7 +203,7 @@ fn composer(state: &State, columns: usize, rows: usize) -> ViewBlock {
 }
 
 fn completions(state: &State, columns: usize, rows: usize) -> Vec<Line> {
-    let Some(completion) = &state.completion else { return Vec::new() };
+    let Some(completion) = &state.input.completion else { return Vec::new() };
     let widest = completion.candidates.iter().map(|candidate| crate::style::width(&candidate.text)).max().unwrap_or(0);
     let widest = widest.min(columns / 2);
     let rows_of_list: Vec<_> = completion
@@ -265,7 +269,7 @@ fn picker_block(picker: &crate::picker::Picker, columns: usize, rows: usize) -> 
 }
 
 fn search_block(state: &State, search: &crate::state::Search, columns: usize) -> ViewBlock {
-    let found = state.input_history.search(&search.text, search.skip);
+    let found = state.input.history.search(&search.text, search.skip);
     let prompt = Line::of("search: ", PROMPT).with(search.text.clone(), TextStyle::PLAIN);
     let column = prompt.width().min(columns.saturating_sub(1));
     let indent = Line::plain("  ");
@@ -283,8 +287,8 @@ fn search_block(state: &State, search: &crate::state::Search, columns: usize) ->
 
 /// The request for approval that is open.
 fn approval(state: &State, columns: usize) -> Vec<Line> {
-    let Some(approval) = state.open_approval() else { return Vec::new() };
-    let open = state.approvals.iter().filter(|approval| approval.sent.is_none()).count();
+    let Some(approval) = state.conversation.open_approval() else { return Vec::new() };
+    let open = state.conversation.approvals.iter().filter(|approval| approval.sent.is_none()).count();
     let count = if open > 1 { format!(" (1 of {open})") } else { String::new() };
     let mut lines = vec![Line::of(format!("! Allow this command?{count}"), TextStyle { bold: true, ..WARNING })];
     let width = columns.saturating_sub(4).max(1);
@@ -300,7 +304,7 @@ fn approval(state: &State, columns: usize) -> Vec<Line> {
     if let Some(cwd) = &approval.cwd {
         lines.push(Line::of(format!("  in {cwd}"), TextStyle::DIM).truncate(columns));
     }
-    if !state.composer.is_empty() {
+    if !state.input.composer.is_empty() {
         lines.push(Line::of("  send or clear your message first, then answer with a key", WARNING).truncate(columns));
     } else {
         let mut keys = Line::of("  y", PROMPT).with(" allow once  ", TextStyle::PLAIN);
@@ -321,16 +325,17 @@ fn status(state: &State) -> Line {
         return Line::of(format!("  {hint}"), WARNING);
     }
     let mut line = Line::plain("  ");
-    match &state.connection {
+    match &state.gateway.connection {
         Connection::Connecting => line.push("connecting… · ", TextStyle::DIM),
         Connection::Lost { why, retry_at } => {
-            let seconds = retry_at.saturating_sub(state.now).div_ceil(1_000);
+            let seconds = retry_at.saturating_sub(state.conversation.now).div_ceil(1_000);
             line.push(format!("no connection, next attempt in {seconds}s: {why} · "), WARNING);
         }
         Connection::Connected(Place::Gateway | Place::OwnGateway) => {}
     }
-    let session = &state.session;
-    let place = (state.connection == Connection::Connected(Place::OwnGateway)).then(|| "own gateway".to_owned());
+    let session = &state.conversation.session;
+    let place =
+        (state.gateway.connection == Connection::Connected(Place::OwnGateway)).then(|| "own gateway".to_owned());
     let thinking = session.thinking.as_ref().filter(|level| *level != "off").map(|level| format!("think {level}"));
     let context = session.context.map(|(used, window)| {
         format!("{}% of {} context", used.saturating_mul(100) / window, crate::state::tokens(window))
@@ -339,10 +344,11 @@ fn status(state: &State) -> Line {
         .cost
         .filter(|cost| *cost > 0.0)
         .map(|cost| if cost < 0.1 { format!("${cost:.4}") } else { format!("${cost:.2}") });
-    let queued = state.pending.iter().filter(|message| !message.state.label().is_empty()).count();
+    let queued = state.conversation.pending.iter().filter(|message| !message.state.label().is_empty()).count();
     let queued = (queued > 0).then(|| format!("{queued} waiting"));
     let name = session.label.clone().unwrap_or_else(|| short_key(&session.key).to_owned());
-    let facts = [session.model.clone(), thinking, context, cost, queued, state.sandbox.clone(), place, Some(name)];
+    let facts =
+        [session.model.clone(), thinking, context, cost, queued, state.local.sandbox.clone(), place, Some(name)];
     let facts: Vec<_> = facts.into_iter().flatten().collect();
     line.push(facts.join(" · "), TextStyle::DIM);
     line

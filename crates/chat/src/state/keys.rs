@@ -4,13 +4,11 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use serde_json::json;
 
-use super::{CallKind, Effect, PendingState, Search, State};
+use super::{CallKind, Effect, PendingState, Phase, State, input::Search};
 use crate::{
     approval::Decision,
     command::LocalCommand,
-    completion,
-    composer::{Draft, Motion},
-    input_history::InputHistory,
+    composer::Motion,
     pager::{Pager, Scroll},
 };
 
@@ -26,7 +24,7 @@ impl State {
         if key.kind == KeyEventKind::Release {
             return;
         }
-        let previous_key_at = std::mem::replace(&mut self.last_key_at, self.now);
+        let previous_key_at = std::mem::replace(&mut self.last_key_at, self.conversation.now);
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         if control && key.code == KeyCode::Char('l') {
             effects.push(Effect::Redraw);
@@ -34,8 +32,10 @@ impl State {
             self.pager_key(key);
         } else if self.picker.is_some() {
             self.picker_key(key, effects);
-        } else if self.search.is_some() {
-            self.search_key(key, effects);
+        } else if self.input.search.is_some() {
+            if self.input.search_key(key) {
+                self.composer_key(key, effects);
+            }
         } else if !self.approval_key(key, previous_key_at, effects) && !self.completion_key(key, effects) {
             self.composer_key(key, effects);
         }
@@ -45,7 +45,7 @@ impl State {
         if let Some(picker) = &mut self.picker {
             return picker.edit(|filter| filter.push_str(&crate::sanitize::one_line(&text)));
         }
-        if let Some(search) = &mut self.search {
+        if let Some(search) = &mut self.input.search {
             search.text.push_str(&crate::sanitize::one_line(&text));
             return;
         }
@@ -55,9 +55,9 @@ impl State {
         if may_be_image(&text) {
             effects.push(Effect::ReadImage(text));
         } else {
-            self.composer.paste(&text);
-            self.input_history.leave();
-            self.complete(effects);
+            self.input.composer.paste(&text);
+            self.input.history.leave();
+            self.input.complete(effects);
         }
     }
 
@@ -98,117 +98,51 @@ impl State {
         }
     }
 
-    fn search_key(&mut self, key: KeyEvent, effects: &mut Vec<Effect>) {
-        let Some(search) = &mut self.search else { return };
-        let control = key.modifiers.contains(KeyModifiers::CONTROL);
-        match key.code {
-            KeyCode::Esc => self.search = None,
-            KeyCode::Char('c' | 'g') if control => self.search = None,
-            KeyCode::Char('r') | KeyCode::Up if control || key.code == KeyCode::Up => {
-                if self.input_history.search(&search.text, search.skip + 1).is_some() {
-                    search.skip += 1;
-                }
-            }
-            KeyCode::Char('s') | KeyCode::Down if control || key.code == KeyCode::Down => {
-                search.skip = search.skip.saturating_sub(1);
-            }
-            KeyCode::Backspace => {
-                search.text.pop();
-                search.skip = 0;
-            }
-            KeyCode::Char(char) if !control => {
-                search.text.push(char);
-                search.skip = 0;
-            }
-            // The found message is edited; other keys act on it.
-            _ => {
-                let found = self.input_history.search(&search.text, search.skip).map(str::to_owned);
-                self.search = None;
-                if let Some(found) = found {
-                    self.composer.set(&found);
-                }
-                if key.code != KeyCode::Enter {
-                    self.composer_key(key, effects);
-                }
-            }
-        }
-    }
-
     /// Answers a request for approval with a single key. Keys of a message that is being typed are not taken for it.
     fn approval_key(&mut self, key: KeyEvent, previous_key_at: u64, effects: &mut Vec<Effect>) -> bool {
-        let Some(approval) = self.open_approval() else { return false };
+        let Some(approval) = self.conversation.open_approval() else { return false };
         let KeyCode::Char(char) = key.code else { return false };
         let is_plain = !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT);
-        let Some(decision) = Decision::of_key(char).filter(|_| is_plain && self.composer.is_empty()) else {
+        let Some(decision) = Decision::of_key(char).filter(|_| is_plain && self.input.composer.is_empty()) else {
             return false;
         };
         let since = approval.shown_at.max(previous_key_at);
-        if self.now.saturating_sub(since) < APPROVAL_PAUSE {
+        if self.conversation.now.saturating_sub(since) < APPROVAL_PAUSE {
             return false;
         }
         self.decide(decision, effects);
         true
     }
 
-    /// The request for approval that is shown.
-    pub(crate) fn open_approval(&self) -> Option<&crate::approval::Approval> {
-        self.approvals.iter().find(|approval| approval.sent.is_none())
-    }
-
     fn completion_key(&mut self, key: KeyEvent, effects: &mut Vec<Effect>) -> bool {
-        let Some(completion) = &mut self.completion else { return false };
+        let Some(completion) = &mut self.input.completion else { return false };
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
             KeyCode::Up => completion.select(false),
             KeyCode::Down => completion.select(true),
             KeyCode::Char('p') if control => completion.select(false),
             KeyCode::Char('n') if control => completion.select(true),
-            KeyCode::Esc => {
-                self.completion = None;
-                self.dismissed = Some(self.composer.shown());
-            }
+            KeyCode::Esc => self.input.dismiss_completion(),
             KeyCode::Tab | KeyCode::Enter if key.modifiers.is_empty() => {
                 let Some(text) = completion.text().map(str::to_owned) else { return false };
                 let (replaces, is_command) = (completion.replaces, completion.is_command);
-                self.completion = None;
+                self.input.completion = None;
                 if is_command && key.code == KeyCode::Enter {
                     // A command that is chosen is executed.
-                    self.composer.complete(replaces, &text);
+                    self.input.composer.complete(replaces, &text);
                     self.submit_composer(None, effects);
                 } else {
                     let is_directory = text.ends_with('/');
-                    self.composer.complete(replaces, &text);
+                    self.input.composer.complete(replaces, &text);
                     if !is_directory {
-                        self.composer.insert(" ");
+                        self.input.composer.insert(" ");
                     }
-                    self.complete(effects);
+                    self.input.complete(effects);
                 }
             }
             _ => return false,
         }
         true
-    }
-
-    /// Updates the list of completions after a change.
-    pub(super) fn complete(&mut self, effects: &mut Vec<Effect>) {
-        let before = self.composer.before_cursor();
-        if self.dismissed.as_ref().is_some_and(|dismissed| *dismissed == self.composer.shown()) {
-            self.completion = None;
-            return;
-        }
-        self.dismissed = None;
-        let is_file = completion::file_query(&before).is_some();
-        if is_file && self.files.is_none() {
-            self.files = Some(Vec::new());
-            effects.push(Effect::ListFiles);
-        }
-        if !is_file && self.files.as_ref().is_some_and(|files| !files.is_empty()) {
-            // The next completion sees the files as they are then.
-            self.files = None;
-        }
-        let is_recalled = self.input_history.is_recalling();
-        let files = self.files.as_deref().unwrap_or_default();
-        self.completion = completion::find(&before, &self.commands, files).filter(|_| !is_recalled);
     }
 
     fn composer_key(&mut self, key: KeyEvent, effects: &mut Vec<Effect>) {
@@ -217,95 +151,83 @@ impl State {
         let shift = key.modifiers.contains(KeyModifiers::SHIFT);
         match key.code {
             KeyCode::Char(char) if control => self.control_key(char, effects),
-            KeyCode::Char('b') if alt => self.composer.go(Motion::WordLeft),
-            KeyCode::Char('f') if alt => self.composer.go(Motion::WordRight),
-            KeyCode::Char('d') if alt => self.composer.cut(Motion::WordRight),
-            KeyCode::Char(char) => self.edit(effects, |state| state.composer.insert(&char.to_string())),
-            KeyCode::Enter if shift || alt => self.edit(effects, |state| state.composer.insert("\n")),
-            KeyCode::Enter if self.composer.is_at_end() && self.composer.before_cursor().ends_with('\\') => {
-                self.edit(effects, |state| {
-                    state.composer.delete(Motion::Left);
-                    state.composer.insert("\n");
+            KeyCode::Char('b') if alt => self.input.composer.go(Motion::WordLeft),
+            KeyCode::Char('f') if alt => self.input.composer.go(Motion::WordRight),
+            KeyCode::Char('d') if alt => self.input.composer.cut(Motion::WordRight),
+            KeyCode::Char(char) => self.input.edit(effects, |composer| composer.insert(&char.to_string())),
+            KeyCode::Enter if shift || alt => self.input.edit(effects, |composer| composer.insert("\n")),
+            KeyCode::Enter
+                if self.input.composer.is_at_end() && self.input.composer.before_cursor().ends_with('\\') =>
+            {
+                self.input.edit(effects, |composer| {
+                    composer.delete(Motion::Left);
+                    composer.insert("\n");
                 });
             }
             KeyCode::Enter => self.submit_composer(None, effects),
-            KeyCode::Tab if self.run.is_some() => self.submit_composer(Some("followup"), effects),
-            KeyCode::Backspace if alt || control => self.edit(effects, |state| state.composer.cut(Motion::WordLeft)),
-            KeyCode::Backspace => self.edit(effects, |state| state.composer.delete(Motion::Left)),
-            KeyCode::Delete => self.edit(effects, |state| state.composer.delete(Motion::Right)),
-            KeyCode::Left if control || alt => self.composer.go(Motion::WordLeft),
-            KeyCode::Right if control || alt => self.composer.go(Motion::WordRight),
-            KeyCode::Left => self.composer.go(Motion::Left),
-            KeyCode::Right => self.composer.go(Motion::Right),
-            KeyCode::Home => self.composer.go(Motion::LineStart),
-            KeyCode::End => self.composer.go(Motion::LineEnd),
+            KeyCode::Tab if self.conversation.run.is_some() => self.submit_composer(Some("followup"), effects),
+            KeyCode::Backspace if alt || control => self.input.edit(effects, |composer| composer.cut(Motion::WordLeft)),
+            KeyCode::Backspace => self.input.edit(effects, |composer| composer.delete(Motion::Left)),
+            KeyCode::Delete => self.input.edit(effects, |composer| composer.delete(Motion::Right)),
+            KeyCode::Left if control || alt => self.input.composer.go(Motion::WordLeft),
+            KeyCode::Right if control || alt => self.input.composer.go(Motion::WordRight),
+            KeyCode::Left => self.input.composer.go(Motion::Left),
+            KeyCode::Right => self.input.composer.go(Motion::Right),
+            KeyCode::Home => self.input.composer.go(Motion::LineStart),
+            KeyCode::End => self.input.composer.go(Motion::LineEnd),
             KeyCode::Up => self.up(effects),
-            KeyCode::Down => self.down(),
+            KeyCode::Down => self.input.down(self.composer_columns()),
             KeyCode::PageUp => self.pager = Some(Pager::default()),
-            KeyCode::Esc if self.run.is_some() => self.abort(effects),
+            KeyCode::Esc if self.conversation.run.is_some() => self.abort(effects),
             _ => {}
         }
     }
 
     fn control_key(&mut self, char: char, effects: &mut Vec<Effect>) {
         match char {
-            'a' => self.composer.go(Motion::LineStart),
-            'e' => self.composer.go(Motion::LineEnd),
-            'b' => self.composer.go(Motion::Left),
-            'f' => self.composer.go(Motion::Right),
+            'a' => self.input.composer.go(Motion::LineStart),
+            'e' => self.input.composer.go(Motion::LineEnd),
+            'b' => self.input.composer.go(Motion::Left),
+            'f' => self.input.composer.go(Motion::Right),
             'p' => self.up(effects),
-            'n' => self.down(),
-            'h' => self.edit(effects, |state| state.composer.delete(Motion::Left)),
-            'w' => self.edit(effects, |state| state.composer.cut(Motion::WordLeft)),
-            'u' => self.edit(effects, |state| state.composer.cut(Motion::LineStart)),
-            'k' => self.edit(effects, |state| state.composer.cut(Motion::LineEnd)),
-            'y' => self.edit(effects, |state| state.composer.yank()),
-            'j' => self.edit(effects, |state| state.composer.insert("\n")),
-            'd' if !self.composer.is_empty() => self.edit(effects, |state| state.composer.delete(Motion::Right)),
+            'n' => self.input.down(self.composer_columns()),
+            'h' => self.input.edit(effects, |composer| composer.delete(Motion::Left)),
+            'w' => self.input.edit(effects, |composer| composer.cut(Motion::WordLeft)),
+            'u' => self.input.edit(effects, |composer| composer.cut(Motion::LineStart)),
+            'k' => self.input.edit(effects, |composer| composer.cut(Motion::LineEnd)),
+            'y' => self.input.edit(effects, |composer| composer.yank()),
+            'j' => self.input.edit(effects, |composer| composer.insert("\n")),
+            'd' if !self.input.composer.is_empty() => {
+                self.input.edit(effects, |composer| composer.delete(Motion::Right))
+            }
             'd' => effects.push(Effect::Quit),
             'c' => self.interrupt(effects),
-            'g' => effects.push(Effect::OpenEditor(self.composer.draft().text)),
+            'g' => effects.push(Effect::OpenEditor(self.input.composer.draft().text)),
             'o' => self.execute(LocalCommand::Details, "", effects),
-            'r' => self.search = Some(Search::default()),
+            'r' => self.input.search = Some(Search::default()),
             _ => {}
         }
     }
 
-    fn edit(&mut self, effects: &mut Vec<Effect>, change: impl FnOnce(&mut Self)) {
-        change(self);
-        self.input_history.leave();
-        self.complete(effects);
-    }
-
     /// Ctrl+C: clears the message, then stops the run, then leaves.
     fn interrupt(&mut self, effects: &mut Vec<Effect>) {
-        self.completion = None;
-        if !self.composer.is_empty() {
-            let draft = self.composer.take();
-            self.remember(&draft, effects);
+        self.input.completion = None;
+        if !self.input.composer.is_empty() {
+            self.input.take(effects);
             self.hint("the message can be recalled with Up");
-        } else if self.run.as_ref().is_some_and(|run| run.phase != super::Phase::Stopping) {
+        } else if self.conversation.run.as_ref().is_some_and(|run| run.phase != Phase::Stopping) {
             self.abort(effects);
-        } else if self.now < self.quit_armed_until {
+        } else if self.conversation.now < self.quit_armed_until {
             effects.push(Effect::Quit);
         } else {
-            self.quit_armed_until = self.now + QUIT_WINDOW;
+            self.quit_armed_until = self.conversation.now + QUIT_WINDOW;
             self.hint("press Ctrl+C again to leave");
         }
     }
 
     fn submit_composer(&mut self, queue_mode: Option<&'static str>, effects: &mut Vec<Effect>) {
-        self.completion = None;
-        let draft = self.composer.take();
-        self.remember(&draft, effects);
+        let draft = self.input.take(effects);
         self.submit(draft, queue_mode, effects);
-    }
-
-    /// Adds a message to the input history.
-    fn remember(&mut self, draft: &Draft, effects: &mut Vec<Effect>) {
-        if self.input_history.add(&draft.text) {
-            effects.extend(InputHistory::line(&draft.text).map(Effect::SaveInput));
-        }
     }
 
     /// Width of the composer's text.
@@ -315,30 +237,23 @@ impl State {
 
     /// Up: takes a queued message back, moves the cursor, or recalls an earlier message.
     fn up(&mut self, effects: &mut Vec<Effect>) {
-        let columns = self.composer_columns();
-        if self.composer.is_empty() && !self.input_history.is_recalling() {
+        if self.input.composer.is_empty() && !self.input.history.is_recalling() {
             let waits = |state: PendingState| {
                 matches!(state, PendingState::Unsent | PendingState::Queued(_) | PendingState::Collected)
             };
-            if let Some(index) = self.pending.iter().rposition(|message| waits(message.state)) {
+            if let Some(index) = self.conversation.pending.iter().rposition(|message| waits(message.state)) {
                 return self.take_back(index, effects);
             }
         }
-        if !self.input_history.is_recalling() && self.composer.move_row(columns, false) {
-            return;
-        }
-        let typed = self.composer.draft().text;
-        if let Some(recalled) = self.input_history.previous(&typed) {
-            self.composer.set(recalled);
-        }
+        self.input.up(self.composer_columns());
     }
 
     fn take_back(&mut self, index: usize, effects: &mut Vec<Effect>) {
-        let is_connected = self.is_connected();
-        let message = &mut self.pending[index];
+        let is_connected = self.gateway.is_connected();
+        let message = &mut self.conversation.pending[index];
         if message.state == PendingState::Unsent && !message.was_sent {
-            let message = self.pending.remove(index);
-            self.composer.restore(&message.draft);
+            let message = self.conversation.pending.remove(index);
+            self.input.composer.restore(&message.draft);
             return;
         }
         if !is_connected || message.state == PendingState::Unsent {
@@ -347,17 +262,7 @@ impl State {
         message.state = PendingState::Recalling;
         let params = json!({"sessionKey": message.session, "runId": message.run});
         let kind = CallKind::Recall(message.run.clone());
-        self.call(kind, "chat.abort", params, effects);
-    }
-
-    fn down(&mut self) {
-        let columns = self.composer_columns();
-        if !self.input_history.is_recalling() && self.composer.move_row(columns, true) {
-            return;
-        }
-        if let Some(next) = self.input_history.following() {
-            self.composer.set(&next);
-        }
+        self.gateway.call(kind, "chat.abort", params, effects);
     }
 }
 

@@ -1,0 +1,55 @@
+//! Requests for approval.
+
+use crossterm::event::KeyCode;
+use homard_chat::state::Effect;
+use serde_json::{Value, json};
+
+use super::{check, check_styles, connected};
+use crate::chat::SESSION;
+
+pub(super) fn approval(id: &str, command: &str) -> Value {
+    json!({
+        "id": id, "createdAtMs": 1, "expiresAtMs": 300_001, "request": {
+            "command": command, "sessionKey": SESSION, "cwd": "/home/me/project",
+            "allowedDecisions": ["allow-once", "allow-always", "deny"], "alwaysAllows": ["cargo publish"],
+        },
+    })
+}
+
+#[test]
+fn approvals_are_answered_with_one_key() {
+    let mut chat = connected();
+    let run = chat.ask("Publish it");
+    chat.event("exec.approval.requested", approval("a1", "cargo publish --dry-run"));
+    chat.event("exec.approval.requested", approval("a2", "git push"));
+    assert!(chat.effects.contains(&Effect::Bell));
+    check_styles("approval", &mut chat);
+    // A key that comes at once belongs to what is being typed.
+    chat.typed("y");
+    assert!(chat.calls.is_empty());
+    check("approval_while_typing", &mut chat);
+    chat.key(KeyCode::Backspace);
+    chat.wait(500);
+    chat.typed("y");
+    let params = chat.answer("exec.approval.resolve", json!({"ok": true}));
+    assert_eq!(params, json!({"id": "a1", "decision": "allow-once"}));
+    chat.event("exec.approval.resolved", json!({"id": "a1", "decision": "allow-once"}));
+    chat.tool(&run, "c1", "exec", json!({"command": "cargo publish --dry-run"}));
+    chat.result(&run, "c1", "uploaded", json!({"exitCode": 0, "durationMs": 900}));
+    chat.wait(500);
+    chat.typed("n");
+    let params = chat.answer("exec.approval.resolve", json!({"ok": true}));
+    assert_eq!(params, json!({"id": "a2", "decision": "deny"}));
+    chat.event("exec.approval.resolved", json!({"id": "a2", "decision": "deny"}));
+    check("approvals_answered", &mut chat);
+}
+
+#[test]
+fn a_long_command_shows_its_beginning_and_its_end() {
+    let mut chat = connected();
+    let command: Vec<_> = (1..=20).map(|line| format!("echo step {line}")).collect();
+    chat.event("exec.approval.requested", approval("a1", &command.join("\n")));
+    check("approval_of_a_long_command", &mut chat);
+    chat.event("exec.approval.resolved", json!({"id": "a1", "decision": "deny", "resolvedBy": null}));
+    check("approval_expired", &mut chat);
+}

@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use homard_chat::link::{Link, LinkEvent, Place, RpcError, RpcRequest};
-use homard_client::{ConnectResult, Error, GatewayClient, GatewayTarget, ServerFrame};
+use homard_client::{ConnectResult, Error, GatewayClient, GatewayTarget, ServerFrame, chat_gateway};
+use homard_journal::lock::{self, LockHolder};
 use homard_runtime::task;
 use homard_settings::{Chosen, paths::Paths};
 use tokio::{
@@ -27,7 +28,7 @@ const RETURN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Number of events that wait for the terminal; beyond it, the socket is not read.
 const MAX_WAITING: usize = 1_024;
 /// Time to end when the chat ends.
-const FINISH_TIMEOUT: Duration = Duration::from_secs(3);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 /// The scopes of the chat: the holder of the gateway's token is the owner.
 const SCOPES: [&str; 4] = ["operator.admin", "operator.write", "operator.read", "operator.approvals"];
 const CAPS: [&str; 1] = ["tool-events"];
@@ -53,7 +54,7 @@ pub fn start(chosen: Chosen, paths: Paths) -> (Link, Connection) {
     let (requests, receiver) = mpsc::unbounded_channel();
     let (sender, events) = mpsc::channel(MAX_WAITING);
     let stop = CancellationToken::new();
-    let mut connector = Connector { chosen, paths, events: sender, own: None, lost_at: None };
+    let mut connector = Connector { chosen, paths, events: sender, own: None, has_told_of_own: false, lost_at: None };
     let stopped = stop.clone();
     let task = task::spawn("chat connection", async move {
         tokio::select! {
@@ -74,7 +75,9 @@ struct Connector {
     events: mpsc::Sender<LinkEvent>,
     /// The gateway that was started for the chat.
     own: Option<OwnGateway>,
-    /// When the connection to another gateway broke.
+    /// True if the user knows that a gateway is started for the chat.
+    has_told_of_own: bool,
+    /// When the connection to a gateway broke that someone is expected to start again.
     lost_at: Option<Instant>,
 }
 
@@ -93,6 +96,8 @@ impl Connector {
             let why = match self.connect().await {
                 Ok(client) => {
                     delay = FIRST_DELAY;
+                    // The gateway of another chat ends with that chat.
+                    let is_meant_to_stay = chat_gateway::holder(&self.paths.state).is_none();
                     // Requests of the broken connection are sent again by the chat if they matter.
                     while requests.try_recv().is_ok() {}
                     let place = if self.own.is_some() { Place::OwnGateway } else { Place::Gateway };
@@ -102,7 +107,7 @@ impl Connector {
                     }
                     match self.serve(client, &mut requests).await {
                         Some(why) => {
-                            self.lost_at = Some(Instant::now());
+                            self.lost_at = is_meant_to_stay.then(Instant::now);
                             why
                         }
                         None => return,
@@ -127,10 +132,15 @@ impl Connector {
     async fn connect(&mut self) -> Result<Box<GatewayClient>, ConnectFailure> {
         let target =
             GatewayTarget::find(None, None, &self.chosen.loaded, &self.paths).map_err(|error| failure(&error))?;
+        // Another gateway may have taken over from the own one.
+        self.own = self.own.take().and_then(OwnGateway::if_running);
         match GatewayClient::connect(&target, &SCOPES, &CAPS).await {
             Ok(ConnectResult::Gateway(client)) => Ok(client),
-            Ok(ConnectResult::NotRunning) if target.is_own && (self.own.is_some() || !self.is_awaited()) => {
-                self.start_own().await
+            Ok(ConnectResult::NotRunning) if target.is_own && !self.is_awaited() => {
+                match lock::holder(&self.paths.state) {
+                    Some(holder) => Err(in_use(&holder)),
+                    None => self.start_own().await,
+                }
             }
             Ok(ConnectResult::NotRunning) => {
                 Err(ConnectFailure::Retry(format!("no gateway answers at {}", target.url)))
@@ -145,23 +155,29 @@ impl Connector {
     }
 
     async fn start_own(&mut self) -> Result<Box<GatewayClient>, ConnectFailure> {
-        let is_first = self.own.is_none();
         let mut own = OwnGateway::start(&self.paths).map_err(|error| {
             ConnectFailure::Final(format!("no gateway is running, and none could be started: {error}"))
         })?;
         let until = Instant::now() + START_TIMEOUT;
         loop {
             if let Some(why) = own.failure() {
-                return Err(ConnectFailure::Final(format!("the gateway could not be started\n{why}")));
+                // Another process, such as a second chat, was faster.
+                return Err(match lock::holder(&self.paths.state) {
+                    Some(holder) => in_use(&holder),
+                    None => ConnectFailure::Final(format!("the gateway could not be started\n{why}")),
+                });
             }
             let target =
                 GatewayTarget::find(None, None, &self.chosen.loaded, &self.paths).map_err(|error| failure(&error))?;
             if let Ok(ConnectResult::Gateway(client)) = GatewayClient::connect(&target, &SCOPES, &CAPS).await {
-                self.own = Some(own);
-                let text = "no gateway is running; one was started for this chat and ends with it";
-                if is_first {
-                    // Fails only if the chat has ended.
-                    self.events.send(LinkEvent::Remark(text.to_owned())).await.ok();
+                let is_own = lock::holder(&self.paths.state).is_none_or(|holder| own.is_process(holder.pid));
+                if is_own {
+                    self.own = Some(own);
+                    let text = "no gateway is running; one was started for this chat and ends with it";
+                    if !std::mem::replace(&mut self.has_told_of_own, true) {
+                        // Fails only if the chat has ended.
+                        self.events.send(LinkEvent::Remark(text.to_owned())).await.ok();
+                    }
                 }
                 return Ok(client);
             }
@@ -206,6 +222,11 @@ impl Connector {
             self.events.send(event).await.ok()?;
         }
     }
+}
+
+/// Another process has the state directory. It starts to listen, or ends its work there.
+fn in_use(holder: &LockHolder) -> ConnectFailure {
+    ConnectFailure::Retry(format!("the state directory is in use by {holder}, which does not listen yet"))
 }
 
 /// A connection that breaks may come back; a wrong token or URL does not change by itself.

@@ -1,7 +1,8 @@
 //! A gateway that is started for a chat, because none was running.
 //!
-//! It is a process of its own: it can crash without the chat, and it ends active runs as every gateway does. Other
-//! commands find it as they find any gateway.
+//! It is a process of its own, with the code of every gateway: other commands and chats find it, and it can crash
+//! without the chat. It ends when its standard input is closed, which the system does whenever the chat ends, also by
+//! SIGKILL.
 
 use std::{
     env,
@@ -12,9 +13,8 @@ use std::{
 };
 
 use homard_settings::paths::{self, Paths};
-use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
-    process::{Child, Command},
+    process::{Child, ChildStdin, Command},
     time::timeout,
 };
 
@@ -22,13 +22,15 @@ use crate::Error;
 
 /// Maximum bytes of its error message.
 const MAX_MESSAGE: u64 = 4_096;
-/// Time to wait for its end.
-const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time to wait for its end, before it is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The process.
 #[derive(Debug)]
 pub(super) struct OwnGateway {
     process: Child,
+    /// Its standard input: closing it ends the process.
+    lifeline: Option<ChildStdin>,
     /// What it writes to stderr. A pipe would have to be read all the time.
     errors: File,
 }
@@ -38,20 +40,22 @@ impl OwnGateway {
     pub(super) fn start(paths: &Paths) -> Result<Self, Error> {
         let program = env::current_exe().map_err(failed("cannot find this program"))?;
         let mut command = Command::new(program);
-        command.args(["gateway", "run", "--bind", "loopback"]);
+        command.args(["gateway", "run", "--for-chat", "--bind", "loopback"]);
         if paths::port()?.is_none() {
             command.args(["--port", "0"]);
         }
         // Only what it says when it cannot start is read.
         let errors = tempfile::tempfile().map_err(failed("cannot create a temporary file"))?;
         let stderr = errors.try_clone().map_err(failed("cannot use a temporary file"))?;
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).env("HOMARD_LOG", "error");
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(stderr).env("HOMARD_LOG", "error");
         command.env("HOMARD_STATE_DIR", &paths.state).env("HOMARD_CONFIG_PATH", &paths.config);
         if !paths.config.exists() {
             command.env_remove("HOMARD_CONFIG_PATH");
         }
-        let process = command.spawn().map_err(failed("cannot start a gateway"))?;
-        Ok(Self { process, errors })
+        command.kill_on_drop(true);
+        let mut process = command.spawn().map_err(failed("cannot start a gateway"))?;
+        let lifeline = process.stdin.take();
+        Ok(Self { process, lifeline, errors })
     }
 
     /// Returns why it ended, if it did.
@@ -65,12 +69,22 @@ impl OwnGateway {
         Some(if message.is_empty() { format!("it ended with {status}") } else { message.to_owned() })
     }
 
-    /// Asks it to end, and waits a moment. It finishes active runs first, within its own limit.
+    /// Returns true if this is its process id.
+    pub(super) fn is_process(&self, pid: u32) -> bool {
+        self.process.id() == Some(pid)
+    }
+
+    /// Returns the gateway unless it has ended.
+    pub(super) fn if_running(mut self) -> Option<Self> {
+        self.process.try_wait().is_ok_and(|status| status.is_none()).then_some(self)
+    }
+
+    /// Ends it, and waits for that. What its runs did is stored; they continue when their session is used again.
     pub(super) async fn stop(mut self) {
-        let pid = self.process.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
-        // Fails only if it has ended.
-        if pid.is_some_and(|pid| kill_process(pid, Signal::TERM).is_ok()) {
-            timeout(STOP_TIMEOUT, self.process.wait()).await.ok();
+        drop(self.lifeline.take());
+        if timeout(STOP_TIMEOUT, self.process.wait()).await.is_err() {
+            // Fails only if it has ended meanwhile.
+            self.process.kill().await.ok();
         }
     }
 }

@@ -3,6 +3,8 @@
 //! It sends requests and returns frames; what they mean, and how they are shown, is for its user. Start with
 //! [`GatewayTarget::find`] (which gateway), then [`GatewayClient`].
 
+pub mod chat_gateway;
+
 mod error;
 mod tls;
 

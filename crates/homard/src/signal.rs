@@ -3,7 +3,9 @@
 use std::fmt;
 
 use anyhow::{Context, Result};
+use homard_runtime::task;
 use tokio::signal::unix::{self, SignalKind};
+use tokio_util::sync::CancellationToken;
 
 /// A signal that asks the process to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +16,8 @@ pub(crate) enum Signal {
     Terminate,
     /// SIGHUP: the terminal is gone.
     Hangup,
+    /// The process at the other end of standard input has ended.
+    InputClosed,
 }
 
 impl Signal {
@@ -23,6 +27,7 @@ impl Signal {
             Self::Interrupt => 130,
             Self::Terminate => 143,
             Self::Hangup => 129,
+            Self::InputClosed => 0,
         }
     }
 }
@@ -33,6 +38,7 @@ impl fmt::Display for Signal {
             Self::Interrupt => "SIGINT",
             Self::Terminate => "SIGTERM",
             Self::Hangup => "SIGHUP",
+            Self::InputClosed => "the end of standard input",
         })
     }
 }
@@ -43,6 +49,8 @@ pub(crate) struct Signals {
     interrupt: unix::Signal,
     terminate: unix::Signal,
     hangup: unix::Signal,
+    /// Cancelled at the end of standard input, if that is watched.
+    input_closed: CancellationToken,
 }
 
 impl Signals {
@@ -53,7 +61,20 @@ impl Signals {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
             hangup: listen(SignalKind::hangup())?,
+            input_closed: CancellationToken::new(),
         })
+    }
+
+    /// Also watches standard input, and drops what it contains.
+    pub(crate) fn listen_with_stdin() -> Result<Self> {
+        let signals = Self::listen()?;
+        let closed = signals.input_closed.clone();
+        task::spawn("standard input", async move {
+            // A failure is an end as well.
+            tokio::io::copy(&mut tokio::io::stdin(), &mut tokio::io::sink()).await.ok();
+            closed.cancel();
+        });
+        Ok(signals)
     }
 
     /// Returns the next signal. Cancel safe.
@@ -63,7 +84,11 @@ impl Signals {
             Some(()) = self.interrupt.recv() => Signal::Interrupt,
             Some(()) = self.terminate.recv() => Signal::Terminate,
             Some(()) = self.hangup.recv() => Signal::Hangup,
-            else => std::future::pending().await,
+            () = self.input_closed.cancelled() => {
+                // It is reported once; a second signal stops the process at once.
+                self.input_closed = CancellationToken::new();
+                Signal::InputClosed
+            }
         }
     }
 }

@@ -200,6 +200,7 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
         AllowedDependencies::Use(&[
             "homard-chat",
             "homard-client",
+            "homard-journal",
             "homard-proto",
             "homard-runtime",
             "homard-settings",

@@ -1,5 +1,8 @@
 //! `homard chat` in a real terminal.
 
+mod approvals;
+mod own_gateway;
+
 use std::process::Command;
 
 use rustix::process::Signal;

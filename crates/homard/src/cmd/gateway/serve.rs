@@ -16,6 +16,7 @@ use homard_app::{
     gateway::{self, GatewayOptions, StartedGateway},
     openclaw_lock::OpenClawLock,
 };
+use homard_client::chat_gateway;
 use homard_credentials::{
     certificate,
     gateway_secret::{self, GatewaySecret, SecretSource},
@@ -69,6 +70,9 @@ pub(super) struct Args {
     /// Kill the process that uses the state directory, and continue its runs
     #[arg(long)]
     takeover: bool,
+    /// Serve the chat that started this process, and end when it closes standard input
+    #[arg(long, hide = true)]
+    for_chat: bool,
     /// Resume runs even if they were active at several crashes in a row, instead of holding them
     #[arg(long)]
     recover: bool,
@@ -115,9 +119,13 @@ pub(super) async fn run(args: Args, log: Log) -> Result<()> {
         tracing::warn!("config file {}, {warning}", paths.config.display());
     }
     allow_many_files();
-    let mut signals = Signals::listen()?;
+    let mut signals = if args.for_chat { Signals::listen_with_stdin()? } else { Signals::listen()? };
     let open = || App::open(&chosen, &paths, Purpose::Gateway);
-    let claim = if args.takeover { Claim::Takeover } else { Claim::Fail };
+    let claim = match (args.takeover, args.for_chat) {
+        (true, _) => Claim::Takeover,
+        (false, true) => Claim::Fail,
+        (false, false) => Claim::FromChat,
+    };
     let openclaw = OpenClawLock::find(&paths.state);
     openclaw.check()?;
     let (app, feed) = claim::open(&paths.state, claim, open).await?;
@@ -128,6 +136,9 @@ pub(super) async fn run(args: Args, log: Log) -> Result<()> {
             return Err(error.into());
         }
     };
+    if args.for_chat {
+        chat_gateway::record(&paths.state).context("cannot record the process id of the gateway")?;
+    }
     let (journal, hub) = (app.journal.clone(), app.hub.clone());
     let failed = journal.failed();
     tokio::pin!(failed);
@@ -174,7 +185,7 @@ fn drain_timeout(signal: Signal, hub: &Hub) -> Duration {
             tracing::info!(%signal, runs, seconds = DRAIN_TIMEOUT.as_secs(), "stopping; waiting for active runs");
             DRAIN_TIMEOUT
         }
-        Signal::Terminate | Signal::Interrupt | Signal::Hangup => {
+        Signal::Terminate | Signal::Interrupt | Signal::Hangup | Signal::InputClosed => {
             tracing::info!(%signal, runs, "stopping");
             Duration::ZERO
         }

@@ -1,11 +1,14 @@
-//! How a gateway obtains its state directory: if it is free, or from another process with `--takeover`.
+//! How a gateway obtains its state directory: if it is free, from the gateway of a chat, or from another process with
+//! `--takeover`.
 
 use std::{path::Path, time::Duration};
 
 use anyhow::Result;
 use homard_app::Error as AppError;
+use homard_client::chat_gateway;
 use homard_journal::lock::{self, LockHolder};
 use homard_store::Error as StoreError;
+use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
 
 /// How long a killed process may take to exit, and the interval of checks.
@@ -17,6 +20,8 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 pub(super) enum Claim {
     /// Fail.
     Fail,
+    /// Stop it if it is the gateway of a chat, which then uses this one; fail otherwise.
+    FromChat,
     /// Kill that process and resume its runs.
     Takeover,
 }
@@ -24,22 +29,36 @@ pub(super) enum Claim {
 /// Opens a state directory.
 pub(super) async fn open<T>(state: &Path, claim: Claim, open: impl Fn() -> Result<T, AppError>) -> Result<T> {
     let started_at = Instant::now();
-    let mut killed = None;
+    let mut stopped = None;
     loop {
         let error = match open() {
-            Err(error) if claim == Claim::Takeover && is_locked(&error) && started_at.elapsed() < EXIT_TIMEOUT => error,
+            Err(error) if claim != Claim::Fail && is_locked(&error) && started_at.elapsed() < EXIT_TIMEOUT => error,
             opened => return Ok(opened?),
         };
-        match lock::holder(state) {
-            Some(holder) if killed.as_ref() != Some(&holder) => {
-                tracing::warn!(%holder, "killing the process that holds the state directory, because of --takeover");
-                kill(&holder)?;
-                killed = Some(holder);
+        let holder = match claim {
+            Claim::Fail => None,
+            Claim::FromChat => chat_gateway::holder(state),
+            Claim::Takeover => lock::holder(state),
+        };
+        match holder {
+            Some(holder) if stopped.as_ref() != Some(&holder) => {
+                stop(&holder, claim)?;
+                stopped = Some(holder);
             }
-            Some(_) | None if killed.is_some() => sleep(RETRY_INTERVAL).await,
+            Some(_) | None if stopped.is_some() => sleep(RETRY_INTERVAL).await,
             Some(_) | None => return Err(error.into()),
         }
     }
+}
+
+/// Stops the process that holds the directory. The runs of a chat's gateway are interrupted, and continue in this one.
+fn stop(holder: &LockHolder, claim: Claim) -> Result<()> {
+    if claim == Claim::Takeover {
+        tracing::warn!(%holder, "killing the process that holds the state directory, because of --takeover");
+        return send(holder, Signal::KILL);
+    }
+    tracing::info!(%holder, "taking over from the gateway of a chat");
+    send(holder, Signal::INT)
 }
 
 fn is_locked(error: &AppError) -> bool {
@@ -47,11 +66,11 @@ fn is_locked(error: &AppError) -> bool {
 }
 
 #[cfg(target_os = "linux")]
-fn kill(holder: &LockHolder) -> Result<()> {
+fn send(holder: &LockHolder, signal: Signal) -> Result<()> {
     use anyhow::Context;
     use rustix::{
         io::Errno,
-        process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+        process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal},
     };
 
     let pid = i32::try_from(holder.pid)
@@ -67,14 +86,14 @@ fn kill(holder: &LockHolder) -> Result<()> {
     if lock::process_start_time(holder.pid) != holder.started {
         return Ok(());
     }
-    match pidfd_send_signal(&process, Signal::KILL) {
+    match pidfd_send_signal(&process, signal) {
         Ok(()) | Err(Errno::SRCH) => Ok(()),
-        Err(error) => Err(error).with_context(|| format!("cannot kill {holder}")),
+        Err(error) => Err(error).with_context(|| format!("cannot stop {holder}")),
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn kill(holder: &LockHolder) -> Result<()> {
-    let text = format!("--takeover works on Linux only\nstop {holder} yourself, then start again");
+fn send(holder: &LockHolder, _signal: Signal) -> Result<()> {
+    let text = format!("taking over a state directory works on Linux only\nstop {holder} yourself, then start again");
     Err(crate::cli_error::CliError::usage(text).into())
 }

@@ -1,13 +1,16 @@
 //! The conversation as it is shown: items that grow, settle, and then go to the terminal's scrollback.
 //!
-//! Lines that were committed to the scrollback are never shown again. An item is committed when it is settled; of a
-//! streamed answer, the stable lines are committed earlier if the screen has no room for them.
+//! Lines that were committed to the scrollback are never changed. An item is committed when it is settled; of a streamed
+//! answer, the stable lines are committed earlier if the screen has no room for them. The last tool call, and what
+//! follows it, is committed later: as long as the screen has room for it, the call can be expanded and collapsed.
 
 mod item;
 mod tool_call;
 
+use std::collections::VecDeque;
+
 pub(crate) use self::{
-    item::{Detail, ModelText, Notice, Reasoning, TranscriptItem, UserMessage, duration},
+    item::{Detail, ItemLayout, ModelText, Notice, Reasoning, TranscriptItem, UserMessage, duration},
     tool_call::ToolCall,
 };
 use crate::style::Line;
@@ -22,6 +25,8 @@ pub(crate) type ItemId = u64;
 struct TranscriptEntry {
     id: ItemId,
     item: TranscriptItem,
+    /// True if the item shows a call again that is in the scrollback.
+    is_copy: bool,
 }
 
 /// The items, oldest first.
@@ -40,9 +45,13 @@ pub(crate) struct Transcript {
 impl Transcript {
     /// Appends an item.
     pub(crate) fn push(&mut self, item: TranscriptItem) -> ItemId {
+        self.append(item, false)
+    }
+
+    fn append(&mut self, item: TranscriptItem, is_copy: bool) -> ItemId {
         self.version += 1;
         self.next_id += 1;
-        self.entries.push(TranscriptEntry { id: self.next_id, item });
+        self.entries.push(TranscriptEntry { id: self.next_id, item, is_copy });
         if self.committed > MAX_ITEMS {
             let excess = self.committed - MAX_ITEMS;
             self.entries.drain(..excess);
@@ -92,54 +101,113 @@ impl Transcript {
         }
     }
 
+    /// Expands the last tool call, or collapses it. A call that is in the scrollback is shown again, expanded. Returns
+    /// false if there is no call.
+    pub(crate) fn toggle_last_tool(&mut self) -> bool {
+        let is_tool = |entry: &TranscriptEntry| matches!(entry.item, TranscriptItem::Tool(_));
+        let Some(index) = self.entries.iter().rposition(is_tool) else { return false };
+        let is_committed = self.is_committed(self.entries[index].id);
+        self.version += 1;
+        let entry = &mut self.entries[index];
+        let TranscriptItem::Tool(tool) = &mut entry.item else { return false };
+        if is_committed {
+            let mut copy = tool.clone();
+            copy.is_expanded = true;
+            self.append(TranscriptItem::Tool(copy), true);
+        } else if entry.is_copy {
+            self.entries.remove(index);
+        } else {
+            tool.is_expanded = !tool.is_expanded;
+        }
+        true
+    }
+
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
     /// Renders everything in detail.
     pub(crate) fn all_lines(&mut self, columns: usize, now: u64) -> Vec<Line> {
+        let layout = ItemLayout { columns, rows: usize::MAX, now, detail: Detail::Full };
         let mut lines = Vec::new();
         for index in 0..self.entries.len() {
-            lines.extend(self.render(index, columns, now, Detail::Full).0);
+            if !self.entries[index].is_copy {
+                lines.extend(self.render(index, layout).0);
+            }
         }
         lines
     }
 
-    /// Renders what is not committed. First commits settled items, and then as many stable lines as exceed `room`:
-    /// returns the committed lines and the others.
-    pub(crate) fn lines(&mut self, columns: usize, room: usize, now: u64) -> (Vec<Line>, Vec<Line>) {
-        let mut committed = Vec::new();
-        while let Some(entry) = self.entries.get(self.committed)
-            && entry.item.is_settled()
-        {
-            let (lines, _) = self.render(self.committed, columns, now, Detail::Compact);
-            committed.extend(lines.into_iter().skip(self.partial));
-            (self.committed, self.partial) = (self.committed + 1, 0);
+    /// Commits everything, settled or not, and renders what was not committed before.
+    pub(crate) fn finish(&mut self, columns: usize, now: u64) -> Vec<Line> {
+        let layout = ItemLayout { columns, rows: usize::from(u16::MAX), now, detail: Detail::Compact };
+        let mut lines = Vec::new();
+        while self.committed < self.entries.len() {
+            self.commit(layout, &mut lines);
         }
-        let mut live = Vec::new();
-        let mut stable = 0;
+        lines
+    }
+
+    /// Renders what is not committed. First commits settled items, and then as many lines as exceed `room`: returns the
+    /// committed lines and the others.
+    pub(crate) fn lines(&mut self, columns: usize, room: usize, now: u64) -> (Vec<Line>, Vec<Line>) {
+        // The gap before an item takes a row.
+        let layout = ItemLayout { columns, rows: room.saturating_sub(1), now, detail: Detail::Compact };
+        let mut committed = Vec::new();
+        let last_tool = self.last_tool();
+        while self.committed < last_tool.unwrap_or(usize::MAX) && self.is_next_settled() {
+            self.commit(layout, &mut committed);
+        }
+        let mut items = VecDeque::new();
         for index in self.committed..self.entries.len() {
-            let (lines, stable_lines) = self.render(index, columns, now, Detail::Compact);
+            let detail = if Some(index) == last_tool { Detail::Last } else { Detail::Compact };
+            let (mut lines, mut stable) = self.render(index, ItemLayout { detail, ..layout });
             if index == self.committed {
                 // After a change of the width, fewer lines than were committed may be left.
                 let skipped = self.partial.min(lines.len());
-                stable = stable_lines.saturating_sub(skipped);
-                live.extend(lines.into_iter().skip(skipped));
-            } else {
-                live.extend(lines);
+                stable = stable.saturating_sub(skipped);
+                lines.drain(..skipped);
             }
+            items.push_back((lines, stable));
         }
-        let excess = live.len().saturating_sub(room).min(stable);
-        self.partial += excess;
-        committed.extend(live.drain(..excess));
-        (committed, live)
+        let count = |items: &VecDeque<(Vec<Line>, usize)>| items.iter().map(|(lines, _)| lines.len()).sum::<usize>();
+        // Without room, the last tool call goes to the scrollback as well.
+        while count(&items) > room && self.is_next_settled() {
+            items.pop_front();
+            self.commit(layout, &mut committed);
+        }
+        let excess = count(&items).saturating_sub(room);
+        if let Some((lines, stable)) = items.front_mut() {
+            let excess = excess.min(*stable);
+            self.partial += excess;
+            committed.extend(lines.drain(..excess));
+        }
+        (committed, items.into_iter().flat_map(|(lines, _)| lines).collect())
+    }
+
+    /// Returns the index of the last tool call of the last run.
+    fn last_tool(&self) -> Option<usize> {
+        let is_end = |item: &TranscriptItem| matches!(item, TranscriptItem::Tool(_) | TranscriptItem::User(_));
+        let last = self.entries.iter().rposition(|entry| is_end(&entry.item));
+        last.filter(|index| matches!(self.entries[*index].item, TranscriptItem::Tool(_)))
+    }
+
+    fn is_next_settled(&self) -> bool {
+        self.entries.get(self.committed).is_some_and(|entry| entry.item.is_settled())
+    }
+
+    /// Commits the next item.
+    fn commit(&mut self, layout: ItemLayout, committed: &mut Vec<Line>) {
+        let (lines, _) = self.render(self.committed, layout);
+        committed.extend(lines.into_iter().skip(self.partial));
+        (self.committed, self.partial) = (self.committed + 1, 0);
     }
 
     /// Renders an item with the gap before it. Returns its lines, and how many of them are stable.
-    fn render(&mut self, index: usize, columns: usize, now: u64, detail: Detail) -> (Vec<Line>, usize) {
+    fn render(&mut self, index: usize, layout: ItemLayout) -> (Vec<Line>, usize) {
         let has_gap =
             index > 0 && !(self.entries[index - 1].item.is_compact() && self.entries[index].item.is_compact());
-        let (lines, stable) = self.entries[index].item.lines(columns, now, detail);
+        let (lines, stable) = self.entries[index].item.lines(layout);
         if !has_gap || lines.is_empty() {
             return (lines, stable);
         }
@@ -170,6 +238,45 @@ mod tests {
         assert_eq!((texts(&committed), texts(&live)), (vec![String::new(), "One.".to_owned()], Vec::new()));
         assert_eq!(transcript.lines(40, 10, 0), (Vec::new(), Vec::new()));
         assert_eq!(transcript.all_lines(40, 0).len(), 3);
+    }
+
+    #[test]
+    fn the_last_tool_call_can_be_expanded_as_long_as_there_is_room() {
+        let mut transcript = Transcript::default();
+        assert!(!transcript.toggle_last_tool());
+        for call in ["c1", "c2"] {
+            let mut tool = ToolCall::started(call, "read", &serde_json::json!({"path": call}), 0);
+            tool.finish(&serde_json::json!({"content": [{"type": "text", "text": "a\nb"}]}), false, 0);
+            transcript.push(TranscriptItem::Tool(Box::new(tool)));
+        }
+        let (committed, live) = transcript.lines(40, 10, 0);
+        assert_eq!((texts(&committed), texts(&live)), (vec!["✓ read c1".to_owned()], vec!["✓ read c2".to_owned()]));
+        assert!(transcript.toggle_last_tool());
+        let (committed, live) = transcript.lines(40, 10, 0);
+        assert_eq!(
+            (texts(&committed), texts(&live)),
+            (vec![], ["✓ read c2", "  │ a", "  │ b"].map(str::to_owned).to_vec())
+        );
+        assert!(transcript.toggle_last_tool());
+        // The end of the conversation commits it; then it is shown again, and disappears when it is collapsed.
+        assert_eq!(texts(&transcript.finish(40, 0)), ["✓ read c2"]);
+        assert!(transcript.toggle_last_tool());
+        assert_eq!(texts(&transcript.lines(40, 10, 0).1), ["✓ read c2", "  │ a", "  │ b"]);
+        assert_eq!(transcript.all_lines(40, 0).len(), 6);
+        assert!(transcript.toggle_last_tool());
+        assert_eq!(transcript.lines(40, 10, 0), (Vec::new(), Vec::new()));
+    }
+
+    #[test]
+    fn a_tool_call_without_room_goes_to_the_scrollback() {
+        let mut transcript = Transcript::default();
+        let mut tool = ToolCall::started("c", "read", &serde_json::json!({"path": "x"}), 0);
+        tool.finish(&serde_json::Value::Null, false, 0);
+        transcript.push(TranscriptItem::Tool(Box::new(tool)));
+        transcript.push(TranscriptItem::ModelText(ModelText::streamed("r", "a\n\nb\n\nc")));
+        let (committed, live) = transcript.lines(40, 5, 0);
+        assert_eq!(texts(&committed), ["✓ read x", ""]);
+        assert_eq!(texts(&live), ["a", "", "b", "", "c"]);
     }
 
     #[test]

@@ -90,8 +90,7 @@ pub fn last_frame(state: &mut State) -> Frame {
     state.pager = None;
     state.conversation.transcript.settle();
     let columns = usize::from(state.size.0).max(4);
-    let now = state.conversation.now;
-    let (commit, _) = state.conversation.transcript.lines(columns, usize::MAX, now);
+    let commit = state.conversation.transcript.finish(columns, state.conversation.now);
     Frame::Inline { commit, view: Vec::new(), cursor: None }
 }
 

@@ -205,6 +205,11 @@ impl State {
             'g' => effects.push(Effect::OpenEditor(self.input.composer.draft().text)),
             'o' => self.execute(LocalCommand::Details, "", effects),
             'r' => self.input.search = Some(Search::default()),
+            't' => {
+                if !self.conversation.transcript.toggle_last_tool() {
+                    self.hint("no tool was called yet");
+                }
+            }
             _ => {}
         }
     }

@@ -32,7 +32,7 @@ const HELP: &str = "\
 - `Esc` stops the run; while it runs, `Enter` sends a message to it and `Tab` queues one after it; `Up` takes a queued message back
 - `Up` and `Down` recall earlier messages, `Ctrl+R` searches them
 - `@` completes a file, `/` a command; a pasted or dropped path of a picture is attached
-- `Ctrl+O` shows everything with all output, `Ctrl+G` opens the editor, `Ctrl+L` redraws
+- `Ctrl+T` expands and collapses the last tool call; `Ctrl+O` shows everything with all output, `Ctrl+G` opens the editor, `Ctrl+L` redraws
 - `Ctrl+C` clears the message, then stops the run, then leaves; `Ctrl+D` leaves
 
 **Commands**

@@ -15,8 +15,20 @@ const MAX_USER_LINES: usize = 20;
 pub(crate) enum Detail {
     /// The beginning or the end of long outputs.
     Compact,
+    /// The same, for the last tool call, which can be expanded.
+    Last,
     /// Everything.
     Full,
+}
+
+/// How an item is rendered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ItemLayout {
+    pub(crate) columns: usize,
+    /// Rows that an expanded tool call may take.
+    pub(crate) rows: usize,
+    pub(crate) now: u64,
+    pub(crate) detail: Detail,
 }
 
 /// An item.
@@ -58,7 +70,8 @@ impl TranscriptItem {
     }
 
     /// Renders the item. Returns its lines, and how many of them are stable.
-    pub(super) fn lines(&mut self, columns: usize, now: u64, detail: Detail) -> (Vec<Line>, usize) {
+    pub(super) fn lines(&mut self, layout: ItemLayout) -> (Vec<Line>, usize) {
+        let ItemLayout { columns, now, detail, .. } = layout;
         match self {
             Self::User(message) => (message.lines(columns, detail), 0),
             Self::ModelText(answer) => {
@@ -66,7 +79,7 @@ impl TranscriptItem {
                 (lines, answer.text.stable_lines())
             }
             Self::Reasoning(reasoning) => (reasoning.lines(columns, now, detail), 0),
-            Self::Tool(tool) => (tool.lines(columns, now, detail), 0),
+            Self::Tool(tool) => (tool.lines(layout), 0),
             Self::Notice(notice) => (notice.lines(columns), 0),
         }
     }
@@ -88,7 +101,7 @@ impl UserMessage {
         let style = TextStyle::BOLD;
         let columns = columns.saturating_sub(2).max(1);
         let mut lines: Vec<_> = self.text.split('\n').flat_map(|line| Line::of(line, style).wrap(columns)).collect();
-        if detail == Detail::Compact && lines.len() > MAX_USER_LINES {
+        if detail != Detail::Full && lines.len() > MAX_USER_LINES {
             let hidden = lines.len() - MAX_USER_LINES + 1;
             lines.truncate(MAX_USER_LINES - 1);
             lines.push(Line::of(format!("… {hidden} more lines"), TextStyle::DIM));
@@ -145,12 +158,12 @@ impl Reasoning {
                     lines.extend(prefixed(Line::of(line, style).wrap(columns), &indent, &indent));
                 }
             }
-            (Detail::Compact, None) => {
+            (Detail::Compact | Detail::Last, None) => {
                 let last = self.text.trim().rsplit('\n').find(|line| !line.trim().is_empty());
                 let shown = last.map(|line| Line::of(line.trim(), style).truncate(columns));
                 lines.extend(shown.map(|line| prefixed(vec![line], &indent, &indent)).into_iter().flatten());
             }
-            (Detail::Compact, Some(_)) => {}
+            (Detail::Compact | Detail::Last, Some(_)) => {}
         }
         lines
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::item::{Detail, duration};
+use super::item::{Detail, ItemLayout, duration};
 use crate::{
     highlight::diff_style,
     sanitize,
@@ -51,6 +51,20 @@ pub(crate) struct ToolCall {
     /// Signal, or the reason why it was stopped.
     stopped: Option<String>,
     duration: Option<u64>,
+    /// True if the user wants to see the output.
+    pub(super) is_expanded: bool,
+}
+
+/// How much of a call is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// One line, and a few of what matters. The key shows more.
+    Compact {
+        key: &'static str,
+    },
+    /// As much as fits into this number of rows.
+    Expanded(usize),
+    Full,
 }
 
 impl ToolCall {
@@ -68,6 +82,7 @@ impl ToolCall {
             exit_code: None,
             stopped: None,
             duration: None,
+            is_expanded: false,
         }
     }
 
@@ -128,10 +143,17 @@ impl ToolCall {
     }
 
     /// Renders the call.
-    pub(super) fn lines(&self, columns: usize, now: u64, detail: Detail) -> Vec<Line> {
-        let mut lines = match detail {
-            Detail::Compact => vec![self.heading(now, &one_line_summary(&self.summary)).truncate(columns)],
-            Detail::Full => {
+    pub(super) fn lines(&self, layout: ItemLayout) -> Vec<Line> {
+        let ItemLayout { columns, rows, now, detail } = layout;
+        let extent = match detail {
+            Detail::Full => Extent::Full,
+            Detail::Compact | Detail::Last if self.is_expanded => Extent::Expanded(rows),
+            Detail::Compact => Extent::Compact { key: "Ctrl+O" },
+            Detail::Last => Extent::Compact { key: "Ctrl+T" },
+        };
+        let mut lines = match extent {
+            Extent::Compact { .. } => vec![self.heading(now, &one_line_summary(&self.summary)).truncate(columns)],
+            Extent::Expanded(_) | Extent::Full => {
                 let mut rest = self.summary.split('\n');
                 let first = self.heading(now, rest.next().unwrap_or_default()).wrap(columns);
                 let indent = Line::plain("    ");
@@ -139,7 +161,15 @@ impl ToolCall {
                 first.into_iter().chain(prefixed(rest.collect(), &indent, &indent)).collect()
             }
         };
-        lines.extend(self.body(columns, detail));
+        let extent = match extent {
+            Extent::Expanded(rows) => {
+                // A long command leaves room for the end of its output.
+                lines.truncate((rows / 2).max(1));
+                Extent::Expanded(rows.saturating_sub(lines.len()).max(1))
+            }
+            Extent::Compact { .. } | Extent::Full => extent,
+        };
+        lines.extend(self.body(columns, extent));
         lines
     }
 
@@ -184,59 +214,87 @@ impl ToolCall {
             .join(", ")
     }
 
-    fn body(&self, columns: usize, detail: Detail) -> Vec<Line> {
+    fn body(&self, columns: usize, extent: Extent) -> Vec<Line> {
         let is_failed = matches!(self.state, CallState::Done { is_error: true, .. });
         let columns = columns.saturating_sub(4).max(1);
         let patch = self.diff.as_ref().or(self.patch.as_ref()).filter(|_| !is_failed);
         let lines = match patch {
-            Some(patch) => diff_lines(patch, columns, detail),
-            None => self.output_lines(columns, detail, is_failed),
+            Some(patch) => diff_lines(patch, columns, extent),
+            None => self.output_lines(columns, extent, is_failed),
         };
         let indent = Line::of("  │ ", TextStyle::DIM);
         prefixed(lines, &indent, &indent)
     }
 
-    fn output_lines(&self, columns: usize, detail: Detail, is_failed: bool) -> Vec<Line> {
+    fn output_lines(&self, columns: usize, extent: Extent, is_failed: bool) -> Vec<Line> {
         let output = self.output.trim_matches('\n');
         // What a model reads of files is of no interest unless it is asked for.
-        let is_shown =
-            is_failed || self.exit_code.is_some() || self.state == CallState::Running || detail == Detail::Full;
-        if output.trim().is_empty() || !is_shown {
-            return Vec::new();
+        let is_command = self.exit_code.is_some() || self.state == CallState::Running;
+        if output.trim().is_empty() {
+            let note = Line::of("no output", TextStyle::DIM);
+            return if matches!(extent, Extent::Expanded(_)) { vec![note] } else { Vec::new() };
         }
         let style = if is_failed && self.exit_code.is_none() { TextStyle::of(Color::Red) } else { TextStyle::DIM };
         let all: Vec<_> = output.split('\n').collect();
-        match detail {
-            Detail::Full => {
+        match extent {
+            Extent::Full => {
                 let lines = all.iter().take(MAX_FULL_LINES).flat_map(|line| Line::of(*line, style).split(columns));
                 lines.collect()
             }
-            Detail::Compact => {
+            Extent::Expanded(rows) => {
+                let lines: Vec<_> = all.iter().flat_map(|line| Line::of(*line, style).split(columns)).collect();
+                if is_command { last_lines(lines, rows, "Ctrl+O") } else { first_lines(lines, rows, "Ctrl+O") }
+            }
+            Extent::Compact { key } if is_failed || is_command => {
                 let hidden = all.len().saturating_sub(MAX_OUTPUT_LINES);
-                let note = (hidden > 0).then(|| Line::of(format!("… {hidden} more lines (Ctrl+O)"), TextStyle::DIM));
+                let note = (hidden > 0).then(|| more(hidden, key));
                 let last = all[hidden..].iter().flat_map(|line| match is_failed {
                     true => Line::of(*line, style).wrap(columns),
                     false => vec![Line::of(*line, style).truncate(columns)],
                 });
                 note.into_iter().chain(last).collect()
             }
+            Extent::Compact { .. } => Vec::new(),
         }
     }
 }
 
-fn diff_lines(patch: &str, columns: usize, detail: Detail) -> Vec<Line> {
+/// The note about lines that are not shown.
+fn more(hidden: usize, key: &str) -> Line {
+    Line::of(format!("… {hidden} more lines ({key})"), TextStyle::DIM)
+}
+
+/// Shortens lines to a number of rows: their end is kept.
+fn last_lines(mut lines: Vec<Line>, rows: usize, key: &str) -> Vec<Line> {
+    if lines.len() > rows {
+        let hidden = (lines.len() - rows + 1).min(lines.len());
+        lines.splice(..hidden, [more(hidden, key)]);
+    }
+    lines
+}
+
+/// Shortens lines to a number of rows: their beginning is kept.
+fn first_lines(mut lines: Vec<Line>, rows: usize, key: &str) -> Vec<Line> {
+    if lines.len() > rows {
+        let shown = rows.saturating_sub(1);
+        let note = more(lines.len() - shown, key);
+        lines.truncate(shown);
+        lines.push(note);
+    }
+    lines
+}
+
+fn diff_lines(patch: &str, columns: usize, extent: Extent) -> Vec<Line> {
     // The first line of the call names the file.
     let all: Vec<_> = patch.trim_end_matches('\n').split('\n').collect();
     let is_header = |line: &&str| line.starts_with("--- ") || line.starts_with("+++ ");
-    let start = if detail == Detail::Compact { all.iter().take_while(|line| is_header(line)).count() } else { 0 };
-    let all = &all[start..];
-    let limit = if detail == Detail::Compact { MAX_DIFF_LINES } else { MAX_FULL_LINES };
-    let mut lines: Vec<_> =
-        all.iter().take(limit).map(|line| Line::of(*line, diff_style(line)).truncate(columns)).collect();
-    if all.len() > limit {
-        lines.push(Line::of(format!("… {} more lines (Ctrl+O)", all.len() - limit), TextStyle::DIM));
+    let start = if extent == Extent::Full { 0 } else { all.iter().take_while(|line| is_header(line)).count() };
+    let lines = all[start..].iter().map(|line| Line::of(*line, diff_style(line)).truncate(columns)).collect();
+    match extent {
+        Extent::Compact { key } => first_lines(lines, MAX_DIFF_LINES + 1, key),
+        Extent::Expanded(rows) => first_lines(lines, rows, "Ctrl+O"),
+        Extent::Full => first_lines(lines, MAX_FULL_LINES, "Ctrl+O"),
     }
-    lines
 }
 
 fn block_text(block: &Value) -> Option<String> {
@@ -286,7 +344,8 @@ mod tests {
     use super::*;
 
     fn texts(tool: &ToolCall, detail: Detail) -> Vec<String> {
-        tool.lines(50, 3_000, detail).iter().map(Line::text).collect()
+        let layout = ItemLayout { columns: 50, rows: 6, now: 3_000, detail };
+        tool.lines(layout).iter().map(Line::text).collect()
     }
 
     fn output(text: &str, details: &Value) -> Value {
@@ -305,6 +364,11 @@ mod tests {
         expected.extend(["  │ 2", "  │ 3", "  │ 4", "  │ 5", "  │ 6"]);
         assert_eq!(texts(&tool, Detail::Compact), expected);
         assert_eq!(texts(&tool, Detail::Full).len(), 2 + 7);
+        assert_eq!(texts(&tool, Detail::Last)[1], "  │ … 2 more lines (Ctrl+T)");
+        tool.is_expanded = true;
+        let mut expected = vec!["✗ exec (exit 2, 1.2s) make", "    make test", "  │ … 4 more lines (Ctrl+O)"];
+        expected.extend(["  │ 4", "  │ 5", "  │ 6"]);
+        assert_eq!(texts(&tool, Detail::Last), expected);
     }
 
     #[test]
@@ -321,6 +385,8 @@ mod tests {
         tool.finish(&output("content", &Value::Null), false, 1_100);
         assert_eq!(texts(&tool, Detail::Compact), ["✓ read (0.1s) a.txt"]);
         assert_eq!(texts(&tool, Detail::Full), ["✓ read (0.1s) a.txt", "  │ content"]);
+        tool.is_expanded = true;
+        assert_eq!(texts(&tool, Detail::Last), ["✓ read (0.1s) a.txt", "  │ content"]);
         let mut failed = ToolCall::started("c", "read", &json!({"path": "b"}), 1_000);
         failed.finish(&output("no such file", &Value::Null), true, 1_100);
         assert_eq!(texts(&failed, Detail::Compact), ["✗ read (0.1s) b", "  │ no such file"]);

@@ -53,3 +53,35 @@ fn a_long_command_shows_its_beginning_and_its_end() {
     chat.event("exec.approval.resolved", json!({"id": "a1", "decision": "deny", "resolvedBy": null}));
     check("approval_expired", &mut chat);
 }
+
+#[test]
+fn a_command_that_can_only_be_allowed_once_says_so() {
+    let mut chat = connected();
+    let mut request = approval("a1", "sh -c 'rm -r build'");
+    request["request"]["allowedDecisions"] = json!(["allow-once", "deny"]);
+    chat.event("exec.approval.requested", request);
+    chat.wait(500);
+    chat.typed("a");
+    assert!(chat.calls.is_empty());
+    check("approval_once_only", &mut chat);
+}
+
+#[test]
+fn a_request_for_approval_survives_a_lost_connection() {
+    let mut chat = connected();
+    chat.event("exec.approval.requested", approval("a1", "git push"));
+    chat.lose();
+    chat.wait(500);
+    chat.typed("y");
+    check("approval_without_a_connection", &mut chat);
+    chat.wait(2_000);
+    chat.connect();
+    chat.answer("exec.approval.list", json!([approval("a1", "git push")]));
+    chat.answer_all();
+    chat.wait(500);
+    chat.typed("a");
+    let params = chat.answer("exec.approval.resolve", json!({"ok": true}));
+    assert_eq!(params, json!({"id": "a1", "decision": "allow-always"}));
+    chat.event("exec.approval.resolved", json!({"id": "a1", "decision": "allow-always"}));
+    check("approval_always", &mut chat);
+}

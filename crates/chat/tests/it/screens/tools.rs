@@ -1,6 +1,7 @@
 //! Tool calls, and the pager.
 
 use crossterm::event::KeyCode;
+use homard_chat::state::Event;
 use serde_json::{Value, json};
 
 use super::{check, check_styles, connected};
@@ -73,4 +74,57 @@ fn the_pager_shows_everything() {
     check("pager_start", &mut chat);
     chat.key(KeyCode::Char('q'));
     check("pager_closed", &mut chat);
+}
+
+#[test]
+fn the_last_tool_call_expands_and_collapses() {
+    let mut chat = connected();
+    let run = chat.ask("Run the tests");
+    chat.ctrl('t');
+    check("no_tool_to_expand", &mut chat);
+    chat.tool(&run, "c1", "exec", json!({"command": "cd crates/chat\ncargo test --all"}));
+    let output: Vec<_> = (1..=12).map(|test| format!("test case_{test} ... ok")).collect();
+    chat.result(&run, "c1", &output.join("\n"), json!({"exitCode": 0, "durationMs": 4_200}));
+    chat.stream(&run, "All 12 tests", 20);
+    check("tool_collapsed", &mut chat);
+    chat.ctrl('t');
+    check("tool_expanded", &mut chat);
+    // It stays expanded while the answer continues, and until it has to make room.
+    chat.stream_more(&run, "All 12 tests", " pass.", 20);
+    chat.finish(&run, "All 12 tests pass.");
+    check("tool_expanded_with_its_answer", &mut chat);
+    chat.ctrl('t');
+    check("tool_collapsed_again", &mut chat);
+}
+
+#[test]
+fn a_long_output_is_expanded_as_far_as_it_fits() {
+    let mut chat = Chat::connected(Terminal::sized(60, 14));
+    let run = chat.ask("Count");
+    chat.tool(&run, "c1", "exec", json!({"command": "seq 100"}));
+    let output: Vec<_> = (1..=100).map(|line| line.to_string()).collect();
+    chat.result(&run, "c1", &output.join("\n"), json!({"exitCode": 0, "durationMs": 5}));
+    chat.ctrl('t');
+    check("long_output_expanded", &mut chat);
+    chat.update(Event::Resize(60, 24));
+    check("long_output_after_a_resize", &mut chat);
+    chat.tool(&run, "c2", "read", json!({"path": "a.txt"}));
+    chat.result(&run, "c2", "first line\nsecond line", Value::Null);
+    chat.ctrl('t');
+    check("read_expanded", &mut chat);
+}
+
+#[test]
+fn a_tool_call_in_the_scrollback_is_shown_again() {
+    let mut chat = Chat::connected(Terminal::sized(60, 16));
+    let run = chat.ask("List the files");
+    chat.tool(&run, "c1", "exec", json!({"command": "ls"}));
+    chat.result(&run, "c1", "Cargo.toml\nsrc", json!({"exitCode": 0, "durationMs": 5}));
+    let paragraphs: Vec<_> = (1..=8).map(|number| format!("Paragraph {number} of the answer.")).collect();
+    chat.stream(&run, &paragraphs.join("\n\n"), 13);
+    chat.finish(&run, &paragraphs.join("\n\n"));
+    chat.ctrl('t');
+    check("tool_shown_again", &mut chat);
+    chat.ctrl('t');
+    check("tool_hidden_again", &mut chat);
 }

@@ -198,6 +198,7 @@ impl State {
             Event::Edited(Ok(text)) => self.input.composer.set(text.trim_end()),
             Event::Edited(Err(why)) => self.hint(&why),
         }
+        self.conversation.transcript.expire_awaited(self.conversation.now);
         if self.conversation.take_refresh() {
             self.refresh(&mut effects);
         }
@@ -212,7 +213,7 @@ impl State {
         let is_animated = self.conversation.run.is_some() || matches!(self.gateway.connection, Connection::Lost { .. });
         let animation = is_animated.then_some(self.conversation.now + ANIMATION);
         let hint = self.hint.as_ref().map(|(_, until)| *until);
-        [animation, hint].into_iter().flatten().min()
+        [animation, hint, self.conversation.transcript.awaited_until()].into_iter().flatten().min()
     }
 
     /// Key of the session.

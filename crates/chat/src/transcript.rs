@@ -77,6 +77,20 @@ impl Transcript {
         self.entries.iter().rev().find(is_call).map(|entry| entry.id)
     }
 
+    /// Returns the command of a call that waits for an approval.
+    pub(crate) fn waiting_command(&self, approval: &str) -> Option<String> {
+        let command = |entry: &TranscriptEntry| match &entry.item {
+            TranscriptItem::Tool(tool) if tool.approval() == Some(approval) => Some(tool.summary().to_owned()),
+            TranscriptItem::User(_)
+            | TranscriptItem::ModelText(_)
+            | TranscriptItem::Reasoning(_)
+            | TranscriptItem::Tool(_)
+            | TranscriptItem::Notice(_)
+            | TranscriptItem::Awaited { .. } => None,
+        };
+        self.entries.iter().rev().find_map(command)
+    }
+
     /// True if part of an item is in the scrollback.
     pub(crate) fn is_committed(&self, id: ItemId) -> bool {
         match self.entries.iter().position(|entry| entry.id == id) {
@@ -91,6 +105,42 @@ impl Transcript {
             self.version += 1;
             self.entries.retain(|entry| entry.id != id);
         }
+    }
+
+    /// Puts items in the place of the awaited message of a run. Returns them if it is not awaited.
+    pub(crate) fn fill_awaited(&mut self, run: &str, items: Vec<TranscriptItem>) -> Result<(), Vec<TranscriptItem>> {
+        let is_place =
+            |entry: &TranscriptEntry| matches!(&entry.item, TranscriptItem::Awaited { run: of, .. } if of == run);
+        let Some(index) = self.entries.iter().position(is_place) else { return Err(items) };
+        self.version += 1;
+        let first_id = self.next_id + 1;
+        self.next_id += items.len() as ItemId;
+        let entries = (first_id..).zip(items).map(|(id, item)| TranscriptEntry { id, item, is_copy: false });
+        self.entries.splice(index..=index, entries);
+        Ok(())
+    }
+
+    /// Stops waiting for messages whose time is over.
+    pub(crate) fn expire_awaited(&mut self, now: u64) {
+        let is_over =
+            |entry: &TranscriptEntry| matches!(entry.item, TranscriptItem::Awaited { until, .. } if until <= now);
+        if self.entries[self.committed..].iter().any(is_over) {
+            self.version += 1;
+            self.entries.retain(|entry| !is_over(entry));
+        }
+    }
+
+    /// Returns when the first awaited message is not awaited any more.
+    pub(crate) fn awaited_until(&self) -> Option<u64> {
+        let until = |entry: &TranscriptEntry| match entry.item {
+            TranscriptItem::Awaited { until, .. } => Some(until),
+            TranscriptItem::User(_)
+            | TranscriptItem::ModelText(_)
+            | TranscriptItem::Reasoning(_)
+            | TranscriptItem::Tool(_)
+            | TranscriptItem::Notice(_) => None,
+        };
+        self.entries[self.committed..].iter().filter_map(until).min()
     }
 
     /// Settles all items: nothing changes them any more.
@@ -205,8 +255,9 @@ impl Transcript {
 
     /// Renders an item with the gap before it. Returns its lines, and how many of them are stable.
     fn render(&mut self, index: usize, layout: ItemLayout) -> (Vec<Line>, usize) {
-        let has_gap =
-            index > 0 && !(self.entries[index - 1].item.is_compact() && self.entries[index].item.is_compact());
+        let is_awaited = |entry: &&TranscriptEntry| matches!(entry.item, TranscriptItem::Awaited { .. });
+        let before = self.entries[..index].iter().rev().find(|entry| !is_awaited(entry));
+        let has_gap = before.is_some_and(|before| !(before.item.is_compact() && self.entries[index].item.is_compact()));
         let (lines, stable) = self.entries[index].item.lines(layout);
         if !has_gap || lines.is_empty() {
             return (lines, stable);

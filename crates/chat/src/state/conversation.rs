@@ -20,6 +20,8 @@ use crate::{
     transcript::{ItemId, ModelText, Notice, Transcript, TranscriptItem, UserMessage},
 };
 
+/// How long the message of a run is awaited that another client started.
+const MESSAGE_WAIT_MS: u64 = 2_000;
 /// Ids of finished runs that are remembered.
 const MAX_FINISHED: usize = 1_000;
 /// Characters of a command in the notice of its approval.
@@ -159,7 +161,10 @@ impl Conversation {
         if self.run.is_some() {
             self.transcript.settle();
         }
-        self.take_pending(run);
+        if !self.take_pending(run) && !self.runs.own.contains(run) {
+            let until = self.now + MESSAGE_WAIT_MS;
+            self.transcript.push(TranscriptItem::Awaited { run: run.to_owned(), until });
+        }
         self.run = Some(ActiveRun {
             id: run.to_owned(),
             seq: 0,

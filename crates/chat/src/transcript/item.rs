@@ -39,6 +39,12 @@ pub(crate) enum TranscriptItem {
     Reasoning(Reasoning),
     Tool(Box<ToolCall>),
     Notice(Notice),
+    /// The place of a message that started a run and has not arrived yet: what follows is not committed before it.
+    Awaited {
+        run: String,
+        /// When it is not awaited any more.
+        until: u64,
+    },
 }
 
 impl TranscriptItem {
@@ -49,13 +55,14 @@ impl TranscriptItem {
             Self::ModelText(answer) => answer.is_settled,
             Self::Reasoning(reasoning) => reasoning.ended_at.is_some(),
             Self::Tool(tool) => tool.is_settled(),
+            Self::Awaited { .. } => false,
         }
     }
 
     /// Ends the item where it is.
     pub(crate) fn settle(&mut self) {
         match self {
-            Self::User(_) | Self::Notice(_) => {}
+            Self::User(_) | Self::Notice(_) | Self::Awaited { .. } => {}
             Self::ModelText(answer) => answer.is_settled = true,
             Self::Reasoning(reasoning) => {
                 reasoning.ended_at.get_or_insert(reasoning.updated_at);
@@ -81,6 +88,7 @@ impl TranscriptItem {
             Self::Reasoning(reasoning) => (reasoning.lines(columns, now, detail), 0),
             Self::Tool(tool) => (tool.lines(layout), 0),
             Self::Notice(notice) => (notice.lines(columns), 0),
+            Self::Awaited { .. } => (Vec::new(), 0),
         }
     }
 }

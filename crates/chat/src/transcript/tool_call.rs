@@ -1,6 +1,6 @@
 //! A call of a tool: one line with its arguments, exit code and duration, and the part of its output that matters.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::item::{Detail, ItemLayout, duration};
 use crate::{
@@ -51,6 +51,8 @@ pub(crate) struct ToolCall {
     /// Signal, or the reason why it was stopped.
     stopped: Option<String>,
     duration: Option<u64>,
+    /// Id of the request for approval that the call waits for.
+    approval: Option<String>,
     /// True if the user wants to see the output.
     pub(super) is_expanded: bool,
 }
@@ -82,8 +84,28 @@ impl ToolCall {
             exit_code: None,
             stopped: None,
             duration: None,
+            approval: None,
             is_expanded: false,
         }
+    }
+
+    /// A command that ran after it was allowed, with its output. `error` says how it failed.
+    pub(crate) fn approved(command: &str, output: &str, error: Option<&str>) -> Self {
+        let mut call = Self::started("", "exec", &json!({"command": command}), 0);
+        let exit_code = error.is_none().then_some(0);
+        let details = json!({"exitCode": exit_code, "stopped": error});
+        call.finish(&json!({"content": [{"type": "text", "text": output}], "details": details}), error.is_some(), 0);
+        call
+    }
+
+    /// Id of the request for approval that the call waits for.
+    pub(crate) fn approval(&self) -> Option<&str> {
+        self.approval.as_deref()
+    }
+
+    /// The argument that identifies the call.
+    pub(crate) fn summary(&self) -> &str {
+        &self.summary
     }
 
     /// Sets the output so far.
@@ -133,6 +155,7 @@ impl ToolCall {
         let details = &result["details"];
         self.exit_code = details["exitCode"].as_i64().or(self.exit_code);
         self.duration = details["durationMs"].as_u64().or(self.duration);
+        self.approval = details["approvalId"].as_str().map(sanitize::one_line).or(self.approval.take());
         let stopped = ["stopped", "signal"].iter().find_map(|name| match &details[name] {
             Value::String(text) => Some(sanitize::one_line(text)),
             Value::Number(number) => Some(format!("signal {number}")),
@@ -205,6 +228,9 @@ impl ToolCall {
             }
             CallState::Interrupted => None,
         };
+        if self.approval.is_some() {
+            return "needs approval".to_owned();
+        }
         let interrupted = (self.state == CallState::Interrupted).then(|| "interrupted".to_owned());
         let exit = self.exit_code.map(|code| format!("exit {code}"));
         [self.stopped.clone(), interrupted, exit, took.map(duration)]
@@ -339,8 +365,6 @@ fn patch(name: &str, args: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn texts(tool: &ToolCall, detail: Detail) -> Vec<String> {

@@ -37,8 +37,9 @@ impl Conversation {
         }
         for message in messages {
             if message["role"] == "user" {
-                let text = message_text(message);
-                self.transcript.push(TranscriptItem::User(UserMessage::of(&text)));
+                for item in self.user_items(message) {
+                    self.transcript.push(item);
+                }
             } else {
                 let run = message["__openclaw"]["runId"].as_str().unwrap_or_default().to_owned();
                 self.show_stored(&run, message, &mut Vec::new());
@@ -171,21 +172,56 @@ impl Conversation {
         }
     }
 
-    /// Processes a stored message: those of other clients are shown.
+    /// Processes a stored message: those of other clients, and of the system, are shown.
     pub(in crate::state) fn stored_message(&mut self, payload: &Value) {
         let message = &payload["message"];
-        if message["role"] != "user" {
+        if message["role"] != "user" || self.sync.is_loading() {
             return;
         }
         let key = message["idempotencyKey"].as_str().unwrap_or_default();
         let run = key.strip_suffix(":user").unwrap_or(key);
-        if self.runs.own.contains(run) || self.sync.is_loading() {
+        if self.runs.own.contains(run) {
             return;
         }
-        let text = message_text(message);
-        if !text.trim().is_empty() {
-            self.transcript.push(TranscriptItem::User(UserMessage::of(&text)));
+        let items = self.user_items(message);
+        if let Err(items) = self.transcript.fill_awaited(run, items) {
+            for item in items {
+                self.transcript.push(item);
+            }
         }
+    }
+
+    /// Returns what is shown of a stored user's message. A message of the system is for the model; its notes tell the user
+    /// what happened.
+    fn user_items(&self, message: &Value) -> Vec<TranscriptItem> {
+        if message["inputProvenance"]["kind"] == "internal_system" {
+            let notes = message["notes"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            return notes.map(|note| self.system_note(note)).collect();
+        }
+        let text = message_text(message);
+        if text.trim().is_empty() {
+            return Vec::new();
+        }
+        vec![TranscriptItem::User(UserMessage::of(&text))]
+    }
+
+    /// Returns a note of the system as an item: a command that was allowed with its output, or a notice.
+    fn system_note(&self, note: &str) -> TranscriptItem {
+        let note = note.strip_prefix("System event: ").unwrap_or(note);
+        let Some((facts, rest)) = note.strip_prefix("Exec finished (approval ").and_then(|rest| rest.split_once("): "))
+        else {
+            return TranscriptItem::Notice(Notice::info(note));
+        };
+        let (id, error) = facts.split_once(", ").map_or((facts, None), |(id, error)| (id, Some(error)));
+        let (command, output) = match self.transcript.waiting_command(id) {
+            Some(command) => {
+                let one_line = command.split_whitespace().collect::<Vec<_>>().join(" ");
+                let output = rest.strip_prefix(one_line.replace('[', "(").replace(']', ")").as_str());
+                output.map_or((rest.to_owned(), ""), |output| (command, output.trim()))
+            }
+            None => (rest.to_owned(), ""),
+        };
+        TranscriptItem::Tool(Box::new(ToolCall::approved(&command, output, error)))
     }
 }
 

@@ -4,7 +4,7 @@ use crossterm::event::KeyCode;
 use homard_chat::state::Effect;
 use serde_json::{Value, json};
 
-use super::{check, check_styles, connected};
+use super::{check, check_styles, connected, stored, text};
 use crate::chat::SESSION;
 
 pub(super) fn approval(id: &str, command: &str) -> Value {
@@ -84,4 +84,27 @@ fn a_request_for_approval_survives_a_lost_connection() {
     assert_eq!(params, json!({"id": "a1", "decision": "allow-always"}));
     chat.event("exec.approval.resolved", json!({"id": "a1", "decision": "allow-always"}));
     check("approval_always", &mut chat);
+}
+
+#[test]
+fn the_output_of_an_allowed_command_is_shown_before_the_answer_to_it() {
+    let mut chat = connected();
+    let run = chat.ask("Publish it");
+    chat.tool(&run, "c1", "exec", json!({"command": "cargo publish\n--dry-run"}));
+    let pending = json!({"status": "approval-pending", "approvalId": "a1", "command": "cargo publish\n--dry-run"});
+    chat.result(&run, "c1", "The command waits until it is approved", pending);
+    chat.finish(&run, "It waits for you.");
+    check("approval_pending", &mut chat);
+    for (run, facts) in [("wake-1", "a1"), ("wake-2", "a1, exited with code 2")] {
+        chat.start(run);
+        chat.stream(run, "Published.", 20);
+        chat.finish(run, "Published.");
+        // The message that started the run is stored before its answer, and can arrive after it.
+        let mut message = stored(1, "user", run, text("Your approval requests were decided."));
+        message["inputProvenance"] = json!({"kind": "internal_system", "sourceTool": "exec"});
+        let note = format!("System event: Exec finished (approval {facts}): cargo publish --dry-run uploaded 3 files");
+        message["notes"] = json!([note, "System event: something else"]);
+        chat.event("session.message", json!({"sessionKey": SESSION, "message": message}));
+    }
+    check("approved_output", &mut chat);
 }

@@ -112,6 +112,25 @@ fn a_run_that_ended_during_the_outage_is_shown_once() {
 }
 
 #[test]
+fn a_message_of_another_client_that_comes_late_stands_before_its_answer() {
+    let mut chat = connected();
+    chat.start("r9");
+    chat.stream("r9", "Hello, Telegram.", 20);
+    chat.finish("r9", "Hello, Telegram.");
+    let message = stored(1, "user", "r9", text("from Telegram"));
+    chat.event("session.message", json!({"sessionKey": SESSION, "message": message}));
+    check("late_message", &mut chat);
+    // One that does not come is not awaited for long.
+    chat.start("r10");
+    chat.stream("r10", "Answer to nothing.", 20);
+    assert!(chat.state.next_tick().is_some());
+    chat.finish("r10", "Answer to nothing.");
+    chat.wait(2_100);
+    assert_eq!(chat.state.next_tick(), None);
+    check("message_that_does_not_come", &mut chat);
+}
+
+#[test]
 fn messages_of_other_clients_are_shown() {
     let mut chat = connected();
     let message = stored(1, "user", "r9", text("from Telegram"));

@@ -38,13 +38,11 @@ I am Homard's built-in demo model. I am not a language model: I recognise a few 
 - Run `uname -a`
 - What time is it?
 
-To use a real model, see: homard docs models.";
+To use a real model, run: homard setup.";
 
 const UNKNOWN: &str = "\
 I am Homard's built-in demo model, not a language model, so I cannot answer this; say `help` to see what I can do. \
-To use a real model, name an OpenAI-compatible endpoint in homard.json in the state directory: \
-`models.providers.<name>` is {baseUrl, apiKey, api: \"openai-completions\", models: [{id}]}, and \
-`agents.defaults.model.primary` is \"<name>/<id>\". See: homard docs models.";
+To use a real model, run `homard setup`: it asks for a key or finds a local server. More about models: `homard docs models`.";
 
 /// The offline model.
 #[derive(Debug)]

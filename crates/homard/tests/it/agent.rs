@@ -19,7 +19,7 @@ fn a_first_message_is_answered_without_any_setup() {
     assert_eq!((output.code, output.stdout.as_str()), (Some(0), "notes.md\nzebra.txt\n"), "{}", output.stderr);
     assert_eq!(
         output.stderr,
-        "(answered by the built-in demo model, homard/demo; to configure a real model, see: homard docs models)\n"
+        "(answered by the built-in demo model, homard/demo; to set up a real model: homard setup)\n"
     );
     let sessions = home.run(&["sessions", "--json"]).json();
     let row = &sessions["sessions"][0];

@@ -3,12 +3,13 @@
 mod page;
 mod setup;
 
-use std::{fs, path::Path, sync::Mutex, thread};
+use std::{collections::BTreeSet, fs, path::Path, process::Command, sync::Mutex, thread};
 
 use self::{
     page::{What, folder, steps},
     setup::DocsFixture,
 };
+use crate::home::skip;
 
 /// Number of pages tested concurrently.
 const READERS: usize = 4;
@@ -136,4 +137,23 @@ fn has_heading(page: &Path, anchor: &str) -> bool {
     };
     anchor.is_empty()
         || fs::read_to_string(page).unwrap().lines().any(|line| line.starts_with('#') && name(line) == anchor)
+}
+
+/// The first command of the README shows the files of a checkout.
+#[test]
+fn the_readme_lists_the_files_of_the_repository() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let tracked = Command::new("git").arg("-C").arg(&root).args(["ls-tree", "--name-only", "HEAD"]).output();
+    let Some(tracked) = tracked.ok().filter(|output| output.status.success()) else {
+        return skip("the listing in the README", "this is no checkout");
+    };
+    let mut expected = BTreeSet::from([".git/".to_owned(), "target/".to_owned()]);
+    for name in String::from_utf8(tracked.stdout).unwrap().lines() {
+        expected.insert(if root.join(name).is_dir() { format!("{name}/") } else { name.to_owned() });
+    }
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let block = readme.split("```text\n").nth(1).unwrap().split("```").next().unwrap();
+    let listed: BTreeSet<_> = block.lines().filter(|line| !line.starts_with('(')).map(str::to_owned).collect();
+    assert_eq!(listed, expected);
+    assert!(block.ends_with("homard setup)\n"), "{block}");
 }

@@ -305,7 +305,7 @@ fn greeting(app: &App, paths: &Paths, secret: &GatewaySecret, source: &SecretSou
     };
     let hint = match &app.remark {
         Some(remark) => format!(" {remark}"),
-        None if model == DEMO => " (built in, offline; to configure a real model, see: homard docs models)".to_owned(),
+        None if model == DEMO => " (built in, offline; to set up a real model: homard setup)".to_owned(),
         None => String::new(),
     };
     let secret_line =

@@ -100,7 +100,13 @@ impl ModelNames {
         let (provider, model) = match target.split_once('/') {
             Some((provider, model)) if !provider.trim().is_empty() && !model.trim().is_empty() => (provider, model),
             None if catalog::find(DEFAULT_PROVIDER, target).is_some() => (DEFAULT_PROVIDER, target),
-            Some(_) | None => return unusable(format!("a model name has the form provider/model, such as {DEMO}")),
+            Some(_) | None => {
+                let help = match self.with_provider(target) {
+                    Some(name) => format!("; did you mean {name:?}?"),
+                    None => format!(", such as {DEMO}"),
+                };
+                return unusable(format!("a model name has the form provider/model{help}"));
+            }
         };
         // A session stores the provider and then what was typed, which may be an alias.
         if let Some(target) = self.aliases.get(&model.to_lowercase())
@@ -138,6 +144,23 @@ impl ModelNames {
                 if entry.spec.context_window == 0 { max_context } else { entry.spec.context_window.min(max_context) };
         }
         Ok(NamedModel::Entry(Box::new(entry)))
+    }
+
+    /// Returns the full name of the model that was probably meant by a name without a provider: one of the config, or else
+    /// one of the catalogue.
+    fn with_provider(&self, typed: &str) -> Option<String> {
+        let configured: Vec<(String, String)> = self
+            .configured
+            .iter()
+            .flat_map(|provider| provider.models.iter().map(|model| (provider.id.clone(), model.id.clone())))
+            .collect();
+        let listed = catalog::providers().filter(|_| self.mode == CatalogMode::Merge).flat_map(catalog::provider);
+        let listed: Vec<(String, String)> = listed.map(|entry| (entry.spec.provider, entry.spec.model)).collect();
+        let matching = |names: &[(String, String)]| {
+            let model = nearest(typed, names.iter().map(|(_, model)| model.as_str()))?;
+            names.iter().find(|(_, known)| known == model).map(|(provider, model)| format!("{provider}/{model}"))
+        };
+        matching(&configured).or_else(|| matching(&listed))
     }
 }
 

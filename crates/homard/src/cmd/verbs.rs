@@ -41,7 +41,7 @@ const BINARY: &str =
     "Homard is one program file: replace it to update, delete it to uninstall; see: homard docs operations";
 
 /// Commands of OpenClaw, and what to type instead.
-const HINTS: [(&[&str], &str); 59] = [
+const HINTS: [(&[&str], &str); 88] = [
     (&["onboard"], SETUP),
     (&["configure"], SETUP),
     (&["tui"], CHAT),
@@ -101,7 +101,66 @@ const HINTS: [(&[&str], &str); 59] = [
     (&["acp"], NONE),
     (&["update"], BINARY),
     (&["uninstall"], BINARY),
+    (&["attach"], CHAT),
+    (&["clawbot"], NONE),
+    (&["infer"], "send one message with: homard agent -m TEXT"),
+    (&["capability"], "send one message with: homard agent -m TEXT"),
+    (&["connect"], "connect clients to the gateway, see: homard docs clients"),
+    (&["database"], "check the stored state with: homard doctor"),
+    (&["file-transfer"], NONE),
+    (&["fleet"], NONE),
+    (&["googlemeet"], NONE),
+    (&["teamsmeetings"], NONE),
+    (&["zoommeetings"], NONE),
+    (&["promos"], NONE),
+    (&["proxy"], NONE),
+    (&["secrets"], "list credentials with: homard models auth list\nmore about credentials: homard docs security"),
+    (&["tasks"], "list runs with: homard runs list\nlist jobs with: homard cron list"),
+    (&["telemetry"], "Homard sends no telemetry; what it measures for you: homard docs operations"),
+    (
+        &["transcripts"],
+        "show a conversation with: homard sessions show KEY\nexport it with: homard sessions export KEY",
+    ),
+    (&["triage"], NONE),
+    (&["users"], "list who may write with: homard pairing list"),
+    (&["worker"], NONE),
+    (&["worktrees"], NONE),
+    (&["config", "file"], "show where the configuration is with: homard status"),
+    (&["config", "patch"], "change a value with: homard config set PATH VALUE"),
+    (&["config", "schema"], "all keys are described in: homard docs configuration"),
+    (&["channels", "capabilities"], "what each channel can do: homard docs channels"),
+    (&["channels", "resolve"], "list channels with: homard channels list"),
+    (&["gateway", "discover"], "show the gateway of this machine with: homard status"),
+    (&["sandbox", "recreate"], "the sandbox is made anew for each command; show it with: homard sandbox explain"),
+    (&["cron", "heartbeat"], "heartbeats are configured in agents.defaults.heartbeat; see: homard docs schedule"),
 ];
+
+/// Actions of `openclaw message` that only chat platforms with their own clients have.
+const MESSAGE_ACTIONS: [&str; 22] = [
+    "ban",
+    "broadcast",
+    "channel",
+    "delete",
+    "edit",
+    "emoji",
+    "event",
+    "kick",
+    "member",
+    "permissions",
+    "pin",
+    "pins",
+    "react",
+    "reactions",
+    "read",
+    "role",
+    "search",
+    "sticker",
+    "thread",
+    "timeout",
+    "unpin",
+    "voice",
+];
+const MESSAGE: &str = "send a text with: homard message send --to TARGET -m TEXT";
 
 /// Inserts the default subcommand of a command that is typed without one; flags of that subcommand may follow. Returns
 /// `None` if there is nothing to insert.
@@ -128,6 +187,12 @@ fn starts_with(args: &[OsString], path: &[&str]) -> bool {
 /// What to type instead of an unknown command.
 pub(super) fn hint(args: &[OsString]) -> Option<&'static str> {
     let typed_args = args.get(1..)?;
+    if let [command, action, ..] = typed_args
+        && command == "message"
+        && MESSAGE_ACTIONS.iter().any(|known| action == known)
+    {
+        return Some(MESSAGE);
+    }
     HINTS.iter().find(|(command, _)| starts_with(typed_args, command)).map(|(_, hint)| *hint)
 }
 
@@ -194,6 +259,52 @@ mod tests {
             }
         }
         assert_eq!(hint(&split_args("homard agents")), None);
+    }
+
+    /// The commands of OpenClaw 2026.2.9 and 2026.9.6 that have subcommands, with the subcommands that people type.
+    const OPENCLAW_GROUPS: [(&str, &str); 20] = [
+        ("agents", "list add delete set-identity"),
+        ("approvals", "get set allowlist"),
+        ("channels", "list status capabilities resolve logs add remove login logout"),
+        ("config", "get set unset file patch schema validate"),
+        ("cron", "status list add edit rm enable disable runs run"),
+        ("devices", "list approve reject rotate revoke"),
+        ("gateway", "run status start stop restart install uninstall call health probe discover usage-cost"),
+        ("hooks", "list info check enable disable install update"),
+        ("mcp", "list show set unset serve"),
+        ("memory", "status index search"),
+        (
+            "message",
+            "send broadcast poll react reactions read edit delete pin unpin pins permissions search thread emoji sticker \
+             role channel member voice event timeout kick ban",
+        ),
+        ("models", "list status set set-image aliases fallbacks image-fallbacks scan auth"),
+        ("pairing", "list approve"),
+        ("plugins", "list info enable disable install update doctor"),
+        ("sandbox", "list recreate explain"),
+        ("security", "audit"),
+        ("skills", "list info check"),
+        ("system", "event heartbeat presence"),
+        ("webhooks", "gmail"),
+        ("exec-approvals", "get"),
+    ];
+    /// Their other commands.
+    const OPENCLAW_COMMANDS: &str = "acp agent attach audit automations backup browser capability chat clawbot completion \
+        configure connect daemon dashboard database directory dns docs doctor exec-policy file-transfer fleet googlemeet \
+        health infer logs migrate node nodes onboard promos proxy qr reset resume secrets sessions setup status tasks \
+        teamsmeetings telemetry terminal transcripts triage tui uninstall update users worker worktrees zoommeetings";
+
+    #[test]
+    fn every_command_of_openclaw_exists_or_has_a_hint() {
+        let root = Cli::command();
+        let groups = OPENCLAW_GROUPS.iter().flat_map(|(group, subcommands)| {
+            subcommands.split(' ').map(move |subcommand| format!("{group} {subcommand}"))
+        });
+        let missing = groups.chain(OPENCLAW_COMMANDS.split(' ').map(str::to_owned)).filter(|line| {
+            let known = line.split(' ').try_fold(&root, |command, word| command.find_subcommand(word));
+            known.is_none() && hint(&split_args(&format!("homard {line}"))).is_none()
+        });
+        assert_eq!(missing.collect::<Vec<_>>(), Vec::<String>::new());
     }
 
     #[test]

@@ -261,9 +261,11 @@ fn a_server_that_does_not_answer_the_probe_times_out_soon() {
 fn a_wrong_api_in_the_config_is_reported_at_the_first_request() {
     let server = KeyedServer::start(ApiStyle::Chat);
     let home = server.home(&json!({"api": "openai-responses"}));
+    let started_at = Instant::now();
     let failed = turn(&home);
     let expected = format!("POST {}/responses answered HTTP 404", server.base());
     assert!(failed.code == Some(1) && failed.stderr.contains(&expected), "{failed:?}");
+    assert!(started_at.elapsed() < Duration::from_secs(5), "{:?}", started_at.elapsed());
     assert!(failed.stderr.contains("models.providers.mine.api, which is openai-responses"), "{failed:?}");
     assert_eq!(server.requests(), [RESPONSES]);
 }
@@ -300,7 +302,8 @@ fn unusable_providers_and_models_are_rejected_before_they_are_written() {
         ),
         ("agents.defaults.model", "nobody/x", "is \"nobody/x\": unknown provider \"nobody\""),
         ("agents.defaults.model", "opnai/gpt-6.1-sol", "did you mean \"openai\"?"),
-        ("agents.defaults.model", "gpt-6.1-sol", "a model name has the form provider/model"),
+        ("agents.defaults.model", "gpt-6.1-sol", "has the form provider/model; did you mean \"openai/gpt-6.1-sol\"?"),
+        ("agents.defaults.model", "gpt-6.1-sool", "did you mean \"openai/gpt-6.1-sol\"?"),
         (
             "agents.defaults.model",
             "{primary: 'mine/m', fallbacks: ['mine/n', 'nobody/x']}",
@@ -332,6 +335,22 @@ fn unusable_providers_and_models_are_rejected_before_they_are_written() {
         output.code == Some(0) && output.stderr.contains(expected) && output.stderr.contains("claude-opus-5-5"),
         "{output:?}"
     );
+}
+
+#[test]
+fn validate_names_the_nearest_right_name() {
+    let provider = |api: &str| json!({"mine": {"baseUrl": "http://127.0.0.1:9/v1", "api": api}});
+    for (model, api, expected) in [
+        ("mine/m", "openai-completion", "did you mean \"openai-completions\"?"),
+        ("opnai/gpt-6.1-sol", "openai-completions", "did you mean \"openai\"?"),
+        ("gpt-6.1-sol", "openai-completions", "did you mean \"openai/gpt-6.1-sol\"?"),
+    ] {
+        let home = Home::new();
+        let config = json!({"agents": {"defaults": {"model": model}}, "models": {"providers": provider(api)}});
+        home.configure(&config.to_string());
+        let validate = home.run(&["config", "validate"]);
+        assert!(validate.code == Some(1) && validate.stdout.contains(expected), "{model} {api}: {validate:?}");
+    }
 }
 
 #[test]

@@ -77,7 +77,7 @@ struct Connector {
     own: Option<OwnGateway>,
     /// True if the user knows that a gateway is started for the chat.
     has_told_of_own: bool,
-    /// When the connection to a gateway broke that someone is expected to start again.
+    /// When the connection to a gateway broke that is expected to return.
     lost_at: Option<Instant>,
 }
 

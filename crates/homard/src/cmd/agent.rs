@@ -3,6 +3,7 @@
 mod local;
 mod message;
 mod remote;
+mod wait_notes;
 mod working_dir;
 
 use std::{
@@ -25,6 +26,7 @@ use tokio::time::{Instant, sleep_until};
 use self::{
     message::{MessageArgs, MessageInput},
     remote::GatewayLink,
+    wait_notes::WaitNotes,
 };
 use crate::{
     cli_error::{self, CliError},
@@ -163,6 +165,7 @@ struct Turn {
     /// True if it may work in any directory without confirmation.
     work_here: bool,
     renderer: RunRenderer,
+    wait_notes: WaitNotes,
     signals: Signals,
 }
 
@@ -248,7 +251,8 @@ async fn run_and_print(mut args: Args) -> Result<()> {
     let options = args.render_options();
     let (renderer, signals) = (RunRenderer::new(options), Signals::listen()?);
     let (reconnect, work_here) = (args.reconnect, args.work_here);
-    let mut turn = Turn { params, timeout, time_limit, directory, reconnect, work_here, renderer, signals };
+    let wait_notes = WaitNotes::new(timeout);
+    let mut turn = Turn { params, timeout, time_limit, directory, reconnect, work_here, renderer, wait_notes, signals };
     if args.jsonl {
         render::print(&json!({"type": "run", "runId": turn.run()}).to_string())?;
     }
@@ -277,9 +281,7 @@ async fn run_and_print(mut args: Args) -> Result<()> {
     let payloads = answer.result.get("payloads").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     turn.renderer.finish(payloads)?;
     if is_demo(&answer.result) && !is_modelless(&turn.params.message) {
-        render::remark(&format!(
-            "(answered by the built-in demo model, {DEMO}; to configure a real model, see: homard docs models)"
-        ));
+        render::remark(&format!("(answered by the built-in demo model, {DEMO}; to set up a real model: homard setup)"));
     }
     match delivery {
         Some((failure, true)) => Err(failure.into()),

@@ -123,7 +123,12 @@ async fn drive(hub: &Hub, turn: &mut Turn, cwd: PathBuf) -> Result<TurnOutput> {
                 return Err(timed_out(limit, &state).of(turn.run(), "local").into());
             }
             batch = subscriber.next() => batch,
+            note = turn.wait_notes.next() => {
+                turn.renderer.note(&note)?;
+                continue;
+            }
         };
+        turn.wait_notes.heard();
         let Some(events) = batch else { break };
         for event in events {
             if let RunEvent::Model(RequestEvent::CandidateFailed { from, reason, why }) = &event.kind {

@@ -158,6 +158,10 @@ async fn follow(
                 return Err(FollowError::Failed(end_unknown(turn, request, &why).into()));
             }
             incoming = client.next() => incoming?,
+            note = turn.wait_notes.next() => {
+                turn.renderer.note(&note)?;
+                continue;
+            }
         };
         match process_frame(turn, request, incoming)? {
             FrameEffect::Continue => {}
@@ -282,6 +286,7 @@ fn process_frame(turn: &mut Turn, request: &mut TurnRequest, incoming: ServerFra
             if let Ok(step) = serde_json::from_value::<AgentEvent>(payload)
                 && step.run_id == turn.run()
             {
+                turn.wait_notes.heard();
                 if step.stream == Stream::Lifecycle && step.data["phase"] == "fallback_step" {
                     let field = |name: &str| step.data[name].clone();
                     let failed = json!({"model": field("model"), "reason": field("reason"), "error": field("error")});

@@ -8,9 +8,10 @@
 //! compared with the bare disk, [`disk`] for what a run writes, [`recovery`] after a kill. Tools compared with
 //! equivalent programs: [`exec`] and [`search`]. Many subscribers: [`fanout`]. Long transcripts: [`turn`]. Hooks and
 //! plugins: [`hooks`]. Ten thousand of something: [`sockets`] that subscribe, [`stalled`] readers, [`sessions`] in a
-//! list. Long load: [`soak`]. Other gateways: [`peers`].
+//! list. Long load: [`soak`]. The interactive [`chat`] on a [`pseudo_terminal`]. Other gateways: [`peers`].
 
 mod acks;
+mod chat;
 mod client;
 mod direct;
 mod disk;
@@ -21,6 +22,7 @@ mod hooks;
 mod model;
 mod peers;
 mod process;
+mod pseudo_terminal;
 mod recovery;
 mod report;
 mod search;
@@ -109,6 +111,8 @@ pub(crate) enum BenchPart {
     Disk,
     /// Idle memory, overhead of a run, and runs per second
     Load,
+    /// The interactive chat: first frame, keystrokes during a stream, memory; beside other terminal programs
+    Chat,
 }
 
 /// Measures and prints.
@@ -216,6 +220,7 @@ async fn measure_part(part: BenchPart, binary: &Path) -> Result<BenchReport> {
         }
         BenchPart::Sessions => sessions::measure(binary, &config, logs.path(), &mut report).await?,
         BenchPart::Disk => disk::measure(binary, &config, logs.path(), &mut report).await?,
+        BenchPart::Chat => chat::measure(binary, &config, logs.path(), &mut report)?,
         BenchPart::Load => {
             let gateway = start()?;
             thread::sleep(IDLE);

@@ -10,7 +10,7 @@
 
 mod client;
 mod commands;
-mod install;
+pub(crate) mod install;
 mod messages;
 mod model;
 mod model_rule;

@@ -63,6 +63,29 @@ pub(super) fn tree_memory(root: u32) -> Result<u64> {
     Ok(memory(root)? + descendants)
 }
 
+/// Memory of a process and its descendants, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TreeMemory {
+    pub(super) processes: usize,
+    /// Sum of their resident memory: pages that they share count for each.
+    pub(super) resident: u64,
+    /// Sum of their proportional shares: pages that they share count once.
+    pub(super) proportional: u64,
+}
+
+/// Returns the memory of a process and its descendants, with shared pages counted once.
+pub(super) fn tree_total_memory(root: u32) -> Result<TreeMemory> {
+    let mut total = TreeMemory { processes: 0, resident: 0, proportional: 0 };
+    for pid in tree(root) {
+        let rollup = read(pid, "smaps_rollup")?;
+        let value = |name| kilobytes(&rollup, name).with_context(|| format!("cannot parse /proc/{pid}/smaps_rollup"));
+        total.processes += 1;
+        total.resident += value("Rss:")?;
+        total.proportional += value("Pss:")?;
+    }
+    Ok(total)
+}
+
 /// Returns the CPU time of a process and its descendants so far.
 pub(super) fn tree_cpu_time(root: u32) -> Result<Duration> {
     let descendants: Duration =

@@ -4,7 +4,9 @@ use std::{fmt::Write as _, time::Duration};
 
 use serde_json::{Map, Value, json};
 
-use super::{exec::Comparison, sockets::SocketsResult, stalled::StalledResult, wire::WireMeasurement};
+use super::{
+    chat::ChatFigures, exec::Comparison, sockets::SocketsResult, stalled::StalledResult, wire::WireMeasurement,
+};
 
 /// Target of a value.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,6 +40,8 @@ struct BenchRow {
 #[derive(Debug, Default)]
 pub(super) struct BenchReport {
     rows: Vec<BenchRow>,
+    /// What was not measured, and why.
+    notes: Vec<String>,
     /// CPU time per chunk of the shortest stream, to compare longer ones with.
     shortest: Option<f64>,
     /// Length of the previous stream of the wire benchmark, and its CPU time.
@@ -58,6 +62,40 @@ impl BenchReport {
     /// Adds the times from process start to readiness.
     pub(super) fn start(&mut self, times: &[Duration]) {
         self.add("cold start to ready, median", percentile(times, 50), "ms", BenchTarget::AtMost(50.0));
+    }
+
+    /// Adds the figures of a terminal program. The targets are those of the chat.
+    pub(super) fn chat(&mut self, figures: &ChatFigures) {
+        let name = &figures.name;
+        let is_ours = name.starts_with("chat");
+        let target = |max| if is_ours { BenchTarget::AtMost(max) } else { BenchTarget::None };
+        self.add(format!("{name}: first frame, median"), percentile(&figures.first_frames, 50), "ms", target(40.0));
+        for (what, times) in [("nothing runs", &figures.idle_keys), ("100 chunks/s stream", &figures.streaming_keys)] {
+            if !times.is_empty() {
+                self.add(
+                    format!("{name}: key drawn while {what}, median"),
+                    percentile(times, 50),
+                    "ms",
+                    BenchTarget::None,
+                );
+                self.add(format!("{name}: key drawn while {what}, p99"), percentile(times, 99), "ms", target(16.0));
+            }
+        }
+        if let Some(memory) = figures.memory {
+            let title = format!("{name}: memory, idle, processes {}", memory.processes);
+            self.add(format!("{title}, shared pages once"), mebibytes(memory.proportional), "MiB", target(30.0));
+            self.add(format!("{title}, resident"), mebibytes(memory.resident), "MiB", BenchTarget::None);
+        }
+    }
+
+    /// Adds the time until a chat is connected to the gateway that it starts.
+    pub(super) fn chat_connected(&mut self, times: &[Duration]) {
+        self.add("chat with its own gateway: connected, median", percentile(times, 50), "ms", BenchTarget::None);
+    }
+
+    /// Adds a sentence about what was not measured.
+    pub(super) fn note(&mut self, text: String) {
+        self.notes.push(text);
     }
 
     /// Adds the memory before any run.
@@ -345,6 +383,7 @@ impl BenchReport {
             // Writing to a `String` cannot fail.
             writeln!(table, "{}", format!("{name:<45} {value:>10.2} {unit:<4} {target:<7} {verdict}").trim_end()).ok();
         }
+        table.extend(self.notes.iter().map(|note| format!("{note}\n")));
         table
     }
 

@@ -59,7 +59,7 @@ pub(super) fn install(generation: &OpenClawVersion, folder: &Path, logs: &Path) 
 }
 
 /// Installs the dependencies of a manifest in a folder, unless that was done before.
-pub(super) fn npm(home: &Path, manifest: &Value) -> Result<()> {
+pub(crate) fn npm(home: &Path, manifest: &Value) -> Result<()> {
     let (manifest, done) = (manifest.to_string(), home.join("installed.json"));
     if fs::read_to_string(&done).ok().as_ref() == Some(&manifest) {
         return Ok(());

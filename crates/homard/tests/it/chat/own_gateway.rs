@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use homard_journal::lock;
+use homard_testkit::fake_provider::ProviderReply;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
@@ -27,16 +28,22 @@ fn is_running(pid: u32) -> bool {
     lock::process_start_time(pid).is_some()
 }
 
-/// A home whose model answers, without a gateway.
+/// A home without a gateway, whose model answers `ASK word` with `answered word`.
 async fn home() -> ScriptedHome {
-    ScriptedHome::with(json!({})).await
+    ScriptedHome::answering(json!({}), |request| {
+        let messages = request.json()["messages"].as_array().cloned().unwrap_or_default();
+        let last = messages.last().map(|last| last["content"].to_string()).unwrap_or_default();
+        let word: String =
+            last.split("ASK ").last().unwrap_or_default().chars().take_while(|c| c.is_alphanumeric()).collect();
+        ProviderReply::text(format!("answered {word}"))
+    })
+    .await
 }
 
 /// Asks something, and waits for the answer.
-fn ask(tmux: &Tmux<'_>, text: &str) {
-    tmux.types(text, "Enter");
-    // The fake model repeats what it was asked.
-    until(&format!("{text:?} is answered"), || tmux.everything().matches(text).count() >= 2);
+fn ask(tmux: &Tmux<'_>, word: &str) {
+    tmux.types(&format!("ASK {word}"), "Enter");
+    tmux.shows(&format!("answered {word}"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -55,7 +62,7 @@ async fn nothing_is_left_of_a_killed_chat() {
     until("the gateway has ended", || !is_running(gateway));
     // Another chat finds the state as it was.
     let Some(second) = Tmux::start(&fixture.home, "tmux-2", &["chat", "-c"]) else { return };
-    second.shows("› first");
+    second.shows("› ASK first");
     ask(&second, "second");
     let gateway = holder(&fixture.home);
     second.run(&["send-keys", "C-d"]);
@@ -71,15 +78,15 @@ async fn two_chats_share_a_gateway_and_the_second_one_outlives_the_first() {
         return skip("two chats", "tmux is not installed");
     };
     // Both start at the same time, so either may have started the gateway.
-    ask(&one, "from one");
-    ask(&two, "from two");
+    ask(&one, "one");
+    ask(&two, "two");
     let started = |tmux: &Tmux<'_>| tmux.everything().contains("one was started for this chat");
     assert_ne!(started(&one), started(&two), "{}\n{}", one.everything(), two.everything());
     let (first, second) = if started(&one) { (one, two) } else { (two, one) };
     first.run(&["send-keys", "C-d"]);
     first.shows("left with 0");
     second.shows("one was started for this chat");
-    ask(&second, "on my own");
+    ask(&second, "alone");
     second.run(&["send-keys", "C-d"]);
     second.shows("left with 0");
 }

@@ -179,7 +179,7 @@ const PEERS: [Peer; 2] = [
              [projects.\"WORK\"]\ntrust_level = \"trusted\"\n",
         ),
         args: &[],
-        ready: "fake-1",
+        ready: "Ask Codex",
     },
     Peer {
         name: "pi",

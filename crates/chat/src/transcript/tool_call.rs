@@ -47,14 +47,35 @@ pub(crate) struct ToolCall {
     state: CallState,
     output: String,
     diff: Option<String>,
+    outcome: CallOutcome,
+    /// True if the user wants to see the output.
+    pub(super) is_expanded: bool,
+}
+
+/// What a result says beside its output.
+#[derive(Debug, Clone, Default)]
+struct CallOutcome {
     exit_code: Option<i64>,
     /// Signal, or the reason why it was stopped.
     stopped: Option<String>,
     duration: Option<u64>,
     /// Id of the request for approval that the call waits for.
     approval: Option<String>,
-    /// True if the user wants to see the output.
-    pub(super) is_expanded: bool,
+}
+
+impl CallOutcome {
+    /// Reads the details of a result. What they do not have stays as it is.
+    fn read(&mut self, details: &Value) {
+        self.exit_code = details["exitCode"].as_i64().or(self.exit_code);
+        self.duration = details["durationMs"].as_u64().or(self.duration);
+        self.approval = details["approvalId"].as_str().map(sanitize::one_line).or(self.approval.take());
+        let stopped = ["stopped", "signal"].iter().find_map(|name| match &details[name] {
+            Value::String(text) => Some(sanitize::one_line(text)),
+            Value::Number(number) => Some(format!("signal {number}")),
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+        });
+        self.stopped = stopped.or(self.stopped.take());
+    }
 }
 
 /// How much of a call is shown.
@@ -81,10 +102,7 @@ impl ToolCall {
             state: CallState::Running,
             output: String::new(),
             diff: None,
-            exit_code: None,
-            stopped: None,
-            duration: None,
-            approval: None,
+            outcome: CallOutcome::default(),
             is_expanded: false,
         }
     }
@@ -100,7 +118,7 @@ impl ToolCall {
 
     /// Id of the request for approval that the call waits for.
     pub(crate) fn approval(&self) -> Option<&str> {
-        self.approval.as_deref()
+        self.outcome.approval.as_deref()
     }
 
     /// The argument that identifies the call.
@@ -153,15 +171,7 @@ impl ToolCall {
             self.output = sanitize::clean_output(&texts.join("\n"));
         }
         let details = &result["details"];
-        self.exit_code = details["exitCode"].as_i64().or(self.exit_code);
-        self.duration = details["durationMs"].as_u64().or(self.duration);
-        self.approval = details["approvalId"].as_str().map(sanitize::one_line).or(self.approval.take());
-        let stopped = ["stopped", "signal"].iter().find_map(|name| match &details[name] {
-            Value::String(text) => Some(sanitize::one_line(text)),
-            Value::Number(number) => Some(format!("signal {number}")),
-            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
-        });
-        self.stopped = stopped.or(self.stopped.take());
+        self.outcome.read(details);
         self.diff = details["diff"].as_str().map(sanitize::clean).or(self.diff.take());
     }
 
@@ -224,16 +234,16 @@ impl ToolCall {
             CallState::Done { ended_at, .. } => {
                 // Calls of the history have no times of their own.
                 let elapsed = ended_at.saturating_sub(self.started_at);
-                self.duration.or(Some(elapsed).filter(|_| self.started_at > 0))
+                self.outcome.duration.or(Some(elapsed).filter(|_| self.started_at > 0))
             }
             CallState::Interrupted => None,
         };
-        if self.approval.is_some() {
+        if self.outcome.approval.is_some() {
             return "needs approval".to_owned();
         }
         let interrupted = (self.state == CallState::Interrupted).then(|| "interrupted".to_owned());
-        let exit = self.exit_code.map(|code| format!("exit {code}"));
-        [self.stopped.clone(), interrupted, exit, took.map(duration)]
+        let exit = self.outcome.exit_code.map(|code| format!("exit {code}"));
+        [self.outcome.stopped.clone(), interrupted, exit, took.map(duration)]
             .into_iter()
             .flatten()
             .collect::<Vec<_>>()
@@ -255,12 +265,13 @@ impl ToolCall {
     fn output_lines(&self, columns: usize, extent: Extent, is_failed: bool) -> Vec<Line> {
         let output = self.output.trim_matches('\n');
         // What a model reads of files is of no interest unless it is asked for.
-        let is_command = self.exit_code.is_some() || self.state == CallState::Running;
+        let is_command = self.outcome.exit_code.is_some() || self.state == CallState::Running;
         if output.trim().is_empty() {
             let note = Line::of("no output", TextStyle::DIM);
             return if matches!(extent, Extent::Expanded(_)) { vec![note] } else { Vec::new() };
         }
-        let style = if is_failed && self.exit_code.is_none() { TextStyle::of(Color::Red) } else { TextStyle::DIM };
+        let style =
+            if is_failed && self.outcome.exit_code.is_none() { TextStyle::of(Color::Red) } else { TextStyle::DIM };
         let all: Vec<_> = output.split('\n').collect();
         match extent {
             Extent::Full => {

@@ -159,7 +159,7 @@ async fn follow(
             }
             incoming = client.next() => incoming?,
             note = turn.wait_notes.next() => {
-                turn.renderer.note(&note)?;
+                turn.renderer.note(&note).map_err(Error::from)?;
                 continue;
             }
         };

@@ -41,7 +41,7 @@ const BINARY: &str =
     "Homard is one program file: replace it to update, delete it to uninstall; see: homard docs operations";
 
 /// Commands of OpenClaw, and what to type instead.
-const HINTS: [(&[&str], &str); 88] = [
+const HINTS: [(&[&str], &str); 86] = [
     (&["onboard"], SETUP),
     (&["configure"], SETUP),
     (&["tui"], CHAT),
@@ -125,9 +125,7 @@ const HINTS: [(&[&str], &str); 88] = [
     (&["users"], "list who may write with: homard pairing list"),
     (&["worker"], NONE),
     (&["worktrees"], NONE),
-    (&["config", "file"], "show where the configuration is with: homard status"),
     (&["config", "patch"], "change a value with: homard config set PATH VALUE"),
-    (&["config", "schema"], "all keys are described in: homard docs configuration"),
     (&["channels", "capabilities"], "what each channel can do: homard docs channels"),
     (&["channels", "resolve"], "list channels with: homard channels list"),
     (&["gateway", "discover"], "show the gateway of this machine with: homard status"),

@@ -45,6 +45,8 @@ struct TapeInner {
     /// Set when this process will not finish the run, because a commit failed, its lane panicked or the process stops:
     /// the tape stops, and no end is published that may be untrue.
     broken: Option<String>,
+    /// True if the commit with the run's end is on disk.
+    is_end_stored: bool,
     /// Set when the message was not accepted.
     rejected: bool,
     /// True if the feed already contains this tape.
@@ -327,6 +329,16 @@ impl Tape {
         let mut inner = self.lock();
         inner.broken.get_or_insert_with(|| why.to_owned());
         self.wake_readers(inner);
+    }
+
+    /// Records that the commit with the run's end is on disk.
+    fn mark_end_stored(&self) {
+        self.lock().is_end_stored = true;
+    }
+
+    /// True if the commit with the run's end is on disk.
+    pub(crate) fn is_end_stored(&self) -> bool {
+        self.lock().is_end_stored
     }
 
     /// Marks the message as not accepted.

@@ -62,6 +62,16 @@ impl From<Vec<Rec>> for WriteRequest {
 }
 
 impl WriteRequest {
+    /// Creates a request whose future waits for the store's verdict on each record.
+    pub(crate) fn with_verdicts(
+        records: Vec<Rec>,
+    ) -> (Self, impl Future<Output = Result<Vec<Verdict>, Error>> + use<>) {
+        let (reply, verdicts) = oneshot::channel();
+        let stopped = || Error::Disk("the task that writes to the journal has stopped".to_owned());
+        let verdicts = async move { verdicts.await.unwrap_or_else(|_| Err(stopped())) };
+        (Self { records, after_commit: AfterCommit::Reply(reply) }, verdicts)
+    }
+
     fn is_after_failure(&self) -> bool {
         matches!(&self.after_commit, AfterCommit::Settle(staged) if staged.is_after_failure())
     }
@@ -87,7 +97,8 @@ impl CommitWriter {
         self.queue.send(request.into()).ok();
     }
 
-    /// Waits until everything sent before is committed or rejected.
+    /// Waits until everything sent before is committed or rejected. An error may be that of an earlier write; `Ok` does
+    /// not say that earlier writes were stored, which their tapes know.
     pub(crate) async fn barrier(&self) -> Result<(), Error> {
         if self.open.load(Ordering::Acquire) == 0 {
             return Ok(());
@@ -105,13 +116,9 @@ impl CommitWriter {
         &self,
         records: Vec<Rec>,
     ) -> impl Future<Output = Result<Vec<Verdict>, Error>> + use<> {
-        let (reply, verdicts) = oneshot::channel();
-        self.send(WriteRequest { records, after_commit: AfterCommit::Reply(reply) });
-        async {
-            verdicts
-                .await
-                .unwrap_or_else(|_| Err(Error::Disk("the task that writes to the journal has stopped".to_owned())))
-        }
+        let (request, verdicts) = WriteRequest::with_verdicts(records);
+        self.send(request);
+        verdicts
     }
 }
 

@@ -26,6 +26,7 @@ use crate::{
         ResumeState,
         epilogue::{close_records, end_records},
     },
+    writer::WriteRequest,
 };
 
 /// Why a held run was neither released nor dropped.
@@ -141,8 +142,9 @@ impl HubRuns<'_> {
                 deliveries.push((**delivery).clone());
             }
         }
-        self.hub.0.send_deliveries(records, deliveries, None);
-        self.hub.0.writer.barrier().await?;
+        let (request, verdicts) = WriteRequest::with_verdicts(records);
+        self.hub.0.send_deliveries(request, deliveries, None);
+        verdicts.await?;
         self.hub.0.held.lock().remove(run);
         // Waiters read the end of the run from the store.
         self.hub.0.arrivals.notify_waiters();

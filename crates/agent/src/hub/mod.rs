@@ -15,7 +15,7 @@ mod registry;
 mod request;
 mod runs;
 mod sessions;
-mod shared;
+pub(crate) mod shared;
 mod status;
 mod submit;
 mod trace;

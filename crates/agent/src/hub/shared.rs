@@ -41,7 +41,7 @@ use crate::{
 const TERMINAL_RETRY: Duration = Duration::from_secs(1);
 
 /// Builds the terminal result of a run whose own end could not be stored.
-pub(super) fn interrupted(accepted_at: u64, at: u64) -> EndRecord {
+pub(crate) fn interrupted(accepted_at: u64, at: u64) -> EndRecord {
     let message = "INTERRUPTED: the run's result could not be stored when it finished".to_owned();
     EndRecord {
         outcome: Outcome::Failed(Failure { kind: FailureKind::Internal, message }),

@@ -128,8 +128,14 @@ pub(super) async fn control(lane: &mut Lane, mut ticket: Ticket, active: Option<
     let is_new = ticket.acceptance.is_unsent();
     let ticket = commit_result(lane, ticket, result);
     // A recovered command is accepted already; its changes must be stored before the session is read again.
-    if !is_new && lane.hub.writer.barrier().await.is_err() {
-        lane.is_stale = true;
+    if !is_new {
+        if let Err(error) = lane.hub.writer.barrier().await {
+            ticket.tape.mark_broken(&error.to_string());
+        }
+        if !ticket.tape.is_end_stored() {
+            lane.is_stale = true;
+            lane.hub.force_end_later(ticket.inbound.id.run.clone(), ticket.tape.accepted_at());
+        }
     }
     if ticket.is_admitted().await {
         lane.hub.forget(&ticket.tape);

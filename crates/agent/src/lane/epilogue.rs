@@ -196,6 +196,9 @@ impl Lane {
         let tape = &active.ticket.tape;
         if let Err(error) = self.hub.writer.barrier().await {
             tape.mark_broken(&error.to_string());
+        }
+        // The barrier reports the failure of its own batch only, and the end may have been in an earlier one.
+        if !tape.is_end_stored() {
             self.hub.force_end_later(run.clone(), tape.accepted_at());
         }
         self.keep_session(ending);

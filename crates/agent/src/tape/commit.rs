@@ -89,7 +89,12 @@ impl StagedEvents {
             _ if self.admission.is_some() && !is_accepted => self.tape.mark_rejected(),
             // The message is accepted, and its run has not started: a rejected change of the session does not end it.
             _ if self.admission.is_some() && self.count == 0 => {}
-            Ok(verdicts) if verdicts.iter().all(|verdict| *verdict == Verdict::Stored) => self.tape.publish(self.count),
+            Ok(verdicts) if verdicts.iter().all(|verdict| *verdict == Verdict::Stored) => {
+                if self.is_end {
+                    self.tape.mark_end_stored();
+                }
+                self.tape.publish(self.count);
+            }
             Ok(_) => self.tape.mark_broken("the journal rejected the run's records"),
             Err(error) => self.tape.mark_broken(&error.to_string()),
         }
@@ -112,5 +117,74 @@ impl Admission {
             }
             Err(error) => Self::Failed(error.clone()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use async_trait::async_trait;
+    use homard_proto::{AgentId, RunId, message::Usage};
+    use homard_store::{Fence, StoreWriter};
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::{event::RunEnd, hub::shared::interrupted, writer::CommitWriter};
+
+    /// A store that is full until it is told otherwise.
+    #[derive(Debug, Default)]
+    struct FullDisk {
+        has_space: AtomicBool,
+    }
+
+    #[async_trait]
+    impl StoreWriter for FullDisk {
+        async fn commit(&self, _: &Fence, batch: Vec<Rec>) -> Result<Vec<Verdict>, Error> {
+            match self.has_space.load(Ordering::Acquire) {
+                true => Ok(vec![Verdict::Stored; batch.len()]),
+                false => Err(Error::Disk("no space left on device".to_owned())),
+            }
+        }
+    }
+
+    fn end_of(tape: &Arc<Tape>) -> Commit {
+        let stored = interrupted(0, 1);
+        let end = RunEnd {
+            outcome: stored.outcome.clone(),
+            replies: Vec::new(),
+            complete_reply: None,
+            heartbeat: None,
+            entries: Vec::new(),
+            calls: Vec::new(),
+            model: stored.model.clone(),
+            usage: Usage::default(),
+            last_usage: Usage::default(),
+            truncated_input: None,
+            is_summarized: false,
+            session: None,
+            started_at: None,
+            ended_at: 1,
+        };
+        let mut commit = Commit::new(tape);
+        let terminal = Rec::Terminal { run: tape.run().clone(), ended: Box::new(stored) };
+        commit.stored_event(1, StoredEvent::Ended(Arc::new(end)), terminal);
+        commit
+    }
+
+    #[tokio::test]
+    async fn a_tape_knows_whether_its_end_was_stored_also_when_a_later_barrier_succeeds() {
+        let (store, feed) = (Arc::new(FullDisk::default()), mpsc::unbounded_channel().0);
+        let (writer, _task) = CommitWriter::start(store.clone(), Fence::default());
+        let tapes = ["lost", "stored"]
+            .map(|run| Tape::new(RunId::parse(run).unwrap(), AgentId::main().main_session(), 0, feed.clone()));
+        writer.send(end_of(&tapes[0]));
+        // It is in the batch that failed.
+        assert!(writer.barrier().await.is_err());
+        store.has_space.store(true, Ordering::Release);
+        writer.send(end_of(&tapes[1]));
+        assert_eq!(writer.barrier().await, Ok(()));
+        assert_eq!(tapes.each_ref().map(|tape| tape.is_end_stored()), [false, true]);
+        assert!(tapes[0].broken().is_some());
     }
 }

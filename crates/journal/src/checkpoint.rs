@@ -1,5 +1,5 @@
-//! Checkpoints, the second half of a commit: lines are written to their transcripts after the commit, and their rows
-//! are deleted from the database once the files are synced.
+//! Checkpoints, the last part of a commit: the transcript files that it appended to are synced, and then their rows are
+//! deleted from the database.
 
 use std::{
     collections::BTreeMap,

@@ -133,7 +133,7 @@ pub(super) async fn control(lane: &mut Lane, mut ticket: Ticket, active: Option<
             ticket.tape.mark_broken(&error.to_string());
         }
         if !ticket.tape.is_end_stored() {
-            lane.is_stale = true;
+            lane.must_reload = true;
             lane.hub.force_end_later(ticket.inbound.id.run.clone(), ticket.tape.accepted_at());
         }
     }

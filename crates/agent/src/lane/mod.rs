@@ -115,7 +115,7 @@ struct Lane {
     /// Deletions to execute when the active run has ended.
     deletions: Vec<Deletion>,
     /// True if the cached session has to be read again before the next run.
-    is_stale: bool,
+    must_reload: bool,
 }
 
 /// Runs a lane until it is idle. A panic loses the runs that it had read; it then starts over with the jobs it had not
@@ -168,7 +168,7 @@ impl Lane {
             has_pending_steer: Arc::default(),
             session: None,
             deletions: Vec::new(),
-            is_stale: false,
+            must_reload: false,
         }
     }
 
@@ -293,12 +293,12 @@ impl Lane {
     fn drop_rejected(&mut self, ticket: &Ticket) {
         self.hub.forget(&ticket.tape);
         ticket.tape.mark_rejected();
-        self.is_stale = true;
+        self.must_reload = true;
     }
 
     /// Drops the cached session if it is invalid. Not called while a run is active, whose end refers to that state.
     fn refresh(&mut self) {
-        if std::mem::take(&mut self.is_stale) {
+        if std::mem::take(&mut self.must_reload) {
             self.session = None;
         }
     }

@@ -315,7 +315,7 @@ async fn store_all(lane: &mut Lane, records: Vec<Rec>) -> Result<Option<PathBuf>
         Ok(Some(Verdict::Duplicate(_) | Verdict::Conflict | Verdict::Skipped) | None) => Err(ChangeError::Changed),
         Err(error) => Err(error.into()),
     };
-    lane.is_stale |= stored.is_err();
+    lane.must_reload |= stored.is_err();
     stored
 }
 

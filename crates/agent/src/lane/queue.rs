@@ -241,7 +241,7 @@ impl Lane {
             ticket.tape.mark_rejected();
             ticket.acceptance.decide(Admission::Overloaded);
             // Its changes to the session's record were not stored.
-            self.is_stale = true;
+            self.must_reload = true;
         }
     }
 

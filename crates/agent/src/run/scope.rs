@@ -241,7 +241,7 @@ impl RunIo {
         self.tape.emit(self.now(), event);
     }
 
-    /// Commits a record; its event is published once the record is on disk.
+    /// Sends a record to the writer; its event is published once the record is on disk.
     pub(super) fn record(&self, event: StoredEvent, record: Rec) {
         self.hub.writer.send(self.commit_of(event, record));
     }

@@ -14,8 +14,8 @@ use crate::{
     hub::Admission,
 };
 
-/// Records of one run that are stored together. A staged event hides
-/// all later ones of its tape until the writer has committed it.
+/// Records of one run to be stored together. A staged event hides all later ones of its tape until the writer has
+/// committed it.
 #[derive(Debug)]
 #[must_use = "its events stay invisible until the writer gets it"]
 pub(crate) struct Commit {

@@ -1,7 +1,7 @@
 //! Wire projection: how a run's events are sent to clients. Pure, for both protocol generations at once.
 //!
 //! Payloads are a superset that either generation can read, so an event is serialized once for all subscribers. Only
-//! the responses to requests differ and take a [`Generation`](homard_proto::Generation).
+//! `chat` deltas and the responses to requests differ and take a [`Generation`](homard_proto::Generation).
 
 mod answer;
 mod chat;

@@ -159,7 +159,7 @@ impl Shared {
     /// Stores records and queues their deliveries under one lock: the store requires that deliveries to a target are
     /// sent in the order in which they were stored, so concurrent runs must have the same order in memory and on disk.
     /// A delivery that is not stored is not sent, because the record of its sending follows it.
-    pub(crate) fn send_deliveries(
+    pub(crate) fn send_with_deliveries(
         self: &Arc<Self>,
         request: impl Into<WriteRequest>,
         deliveries: Vec<Delivery>,

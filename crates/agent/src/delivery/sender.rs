@@ -292,7 +292,7 @@ impl Shared {
         let mut records = vec![Rec::Deliver { id, state, at }];
         records.extend(notice.into_iter().flat_map(|notice| queue_records(std::slice::from_ref(notice))));
         let commit = {
-            // Queue and commit under one lock, as in `send_deliveries`.
+            // Queue and commit under one lock, as in `send_with_deliveries`.
             let mut queues = self.deliveries.lock();
             if let Some(notice) = notice {
                 self.put(&mut queues, QueuedDelivery::new(DeliveryRow::new(notice.clone()), None));

@@ -143,7 +143,7 @@ impl HubRuns<'_> {
             }
         }
         let (request, verdicts) = WriteRequest::with_verdicts(records);
-        self.hub.0.send_deliveries(request, deliveries, None);
+        self.hub.0.send_with_deliveries(request, deliveries, None);
         verdicts.await?;
         self.hub.0.held.lock().remove(run);
         // Waiters read the end of the run from the store.

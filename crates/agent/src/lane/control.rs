@@ -214,7 +214,7 @@ fn commit_result(lane: &mut Lane, ticket: Ticket, result: CommandResult) -> Tick
     }
     let terminal = Rec::Terminal { run: id, ended: Box::new(stored) };
     commit.stored_event(at, StoredEvent::Ended(Arc::new(end)), terminal);
-    lane.hub.send_deliveries(commit, outgoing, None);
+    lane.hub.send_with_deliveries(commit, outgoing, None);
     run.ticket
 }
 

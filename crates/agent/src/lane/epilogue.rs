@@ -85,7 +85,7 @@ impl Lane {
         let absorbed = std::mem::take(&mut active.absorbed);
         open_output(self, &mut active, profile);
         let (active, tape) = (&active, &active.ticket.tape);
-        let stored_at = self.settle_records(tape).await;
+        let stored_at = self.await_records(tape).await;
         let Some(outcome) = outcome(&active.ticket, &result) else {
             return absorbed.iter().chain([&active.ticket]).for_each(|ticket| self.suspend(ticket));
         };
@@ -106,7 +106,7 @@ impl Lane {
     }
 
     /// Waits until all records of a run are on disk or rejected: only then its outcome is known. Returns the time.
-    async fn settle_records(&self, tape: &Arc<Tape>) -> u64 {
+    async fn await_records(&self, tape: &Arc<Tape>) -> u64 {
         let stored = self.hub.writer.barrier().await;
         let stored_at = self.hub.ambient.now_ms();
         if let Err(error) = stored {
@@ -191,7 +191,7 @@ impl Lane {
         let terminal = Rec::Terminal { run: run.clone(), ended: Box::new(stored) };
         commit.stored_event(at, StoredEvent::Ended(end.clone()), terminal);
         let reports = self.withdraw_blocks(active, at);
-        self.hub.send_deliveries(commit, outgoing, None);
+        self.hub.send_with_deliveries(commit, outgoing, None);
         // The barrier follows the terminal record, so the session's next run cannot overtake it.
         let tape = &active.ticket.tape;
         if let Err(error) = self.hub.writer.barrier().await {

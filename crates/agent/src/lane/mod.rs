@@ -199,7 +199,7 @@ impl Lane {
     /// Executes the next run once there is a slot for it.
     async fn run_next(&mut self) {
         let Some(slot) = self.slot().await else { return };
-        self.settle_admissions().await;
+        self.await_admissions().await;
         let now = self.now();
         if let Some(queued) = self.inbox.next(now) {
             self.refresh();
@@ -316,7 +316,7 @@ impl Lane {
         }
         self.accept_all();
         // Before another job is taken from the mailbox: nothing may depend on a rejected message.
-        self.settle_admissions().await;
+        self.await_admissions().await;
         let slots = self.hub.slots.clone();
         let slot = slots.take(class);
         tokio::pin!(slot);

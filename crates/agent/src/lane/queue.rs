@@ -253,7 +253,7 @@ impl Lane {
 
     /// Waits for the admission of all waiting messages that were passed to the writer, and removes those that were not
     /// accepted. A message whose records are unsent was not passed to the writer yet.
-    pub(super) async fn settle_admissions(&mut self) {
+    pub(super) async fn await_admissions(&mut self) {
         let mut any_refused = false;
         for ticket in self.inbox.iter_mut().filter(|ticket| !ticket.acceptance.is_unsent()) {
             any_refused |= !ticket.is_admitted().await;
@@ -267,7 +267,7 @@ impl Lane {
 
     /// Hands an offered message to the active run. A message that is not taken stays in the queue.
     pub(super) async fn offer(&mut self, reply: oneshot::Sender<Steered>, active: Option<&mut ActiveRun>) {
-        self.settle_admissions().await;
+        self.await_admissions().await;
         // A run that is being stopped absorbs nothing.
         let Some(active) = active.filter(|active| active.ticket.reason.is_none()) else { return };
         match self.inbox.offer() {
@@ -337,7 +337,7 @@ impl Lane {
     /// Leaves the queued messages as they are on disk, because the process shuts down.
     pub(super) async fn leave_queued(&mut self) {
         self.accept_all();
-        self.settle_admissions().await;
+        self.await_admissions().await;
         for ticket in self.inbox.clear() {
             self.suspend(&ticket);
         }

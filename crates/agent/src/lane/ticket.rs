@@ -137,7 +137,7 @@ impl Ticket {
 
     /// True if the message is known to be rejected.
     pub(super) fn is_refused(&self) -> bool {
-        self.acceptance.is_refused()
+        self.acceptance.is_rejected()
     }
 
     /// Queues the message for the writer, if not done yet.

@@ -203,7 +203,7 @@ impl ReplyOutput {
         let mut commit = Commit::new(&io.tape);
         commit.stored_event(io.now(), ReplyEvent::Block(Arc::new(block)), first);
         commit.records(records);
-        io.hub.send_deliveries(commit, outgoing, Some(&output));
+        io.hub.send_with_deliveries(commit, outgoing, Some(&output));
     }
 }
 

@@ -52,7 +52,7 @@ impl Acceptance {
     }
 
     /// True if the message is known to be rejected.
-    pub(crate) fn is_refused(&self) -> bool {
+    pub(crate) fn is_rejected(&self) -> bool {
         !matches!(*self.admission.borrow(), Admission::Accepted | Admission::Pending)
     }
 

@@ -99,11 +99,17 @@ impl Models {
     /// configure one.
     fn fallback_key(&self, keyring: &Keyring, provider: &str) -> ProviderKey {
         let credential = Credential::ApiKey;
-        if self.is_keyless(provider) {
+        let has_sign_in = self.extras(provider).is_some_and(|extras| extras.has_sign_in);
+        if self.is_keyless(provider) && !has_sign_in {
             return ProviderKey { id: format!("none:{provider}"), credential, auth: CredentialAuth::Keyless };
         }
         let unusable = keyring.profiles.iter().filter(|profile| profile.provider == provider);
         let unusable = unusable.filter_map(|profile| Some(format!(" ({}: {})", profile.id, unusable_reason(profile)?)));
+        if has_sign_in {
+            let unusable = unusable.collect::<String>();
+            let login = format!("homard models auth login --provider {provider}");
+            return missing_key(provider, format!("not signed in to {provider}{unusable}; run: {login}"));
+        }
         let variable = environment::names(provider).iter().find(|name| name.ends_with("_KEY"));
         let variable = variable.map_or(String::new(), |name| format!("set {name}, or "));
         let why = format!(

@@ -50,6 +50,8 @@ pub(crate) struct ProviderSettings {
     pub key: Option<Credentials>,
     /// Why the key of the config cannot be used, if so.
     pub(super) key_fault: Option<String>,
+    /// True if the user signs in at the provider.
+    pub(super) has_sign_in: bool,
     headers: Vec<(String, Secret)>,
     /// True if the config sets a base URL.
     has_base_url: bool,
@@ -68,6 +70,7 @@ impl Models {
                     .map(|key| if is_token { Credentials::Token(key.into()) } else { Credentials::Key(key.into()) }),
                 headers: provider.headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect(),
                 key_fault: provider.key_fault.clone(),
+                has_sign_in: provider.oauth.is_some(),
                 has_base_url: provider.base_url.is_some(),
                 is_bearer: provider.auth_header,
             };

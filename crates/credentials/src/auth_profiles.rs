@@ -133,7 +133,10 @@ fn profile(id: &str, text: &str, path: &Path, client: &HttpClient) -> Credential
                     file: path.to_owned(),
                     client: client.clone(),
                 });
-                Kind::SignIn(Credential::Oauth, Arc::new(fixed.with_renewal(renewal)))
+                let is_login = string_field("tokenEndpoint").is_some();
+                let sign_in = fixed.with_renewal(renewal);
+                let sign_in = if is_login { sign_in.of_login(provider) } else { sign_in };
+                Kind::SignIn(Credential::Oauth, Arc::new(sign_in))
             }
         },
         (Some(_) | None, _) => Kind::Unusable("the type must be api_key, token or oauth".to_owned()),

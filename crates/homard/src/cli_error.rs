@@ -94,6 +94,7 @@ impl CliError {
             homard_setup::Error::NotFound(text) => Self::not_found(text),
             homard_setup::Error::Config(text) => Self::new("config", text),
             homard_setup::Error::Model(text) => Self::new("model", text),
+            homard_setup::Error::Channel(text) => Self::new("channel", text),
             homard_setup::Error::NoModel(text) => Self::new("no_model", text),
             homard_setup::Error::Interrupted(text) => Self { exit: 130, ..Self::new("interrupted", text) },
             homard_setup::Error::Settings(error) => return Self::of_settings(error),

@@ -2,6 +2,8 @@
 //!
 //! It distinguishes the failures that callers treat differently: unreachable, rejected, not a stream, truncated, idle.
 
+mod device_flow;
+mod oauth;
 mod refresh;
 
 use std::{
@@ -24,12 +26,15 @@ use reqwest::{
 };
 use tokio::time::timeout;
 
+pub use self::{
+    device_flow::{DeviceCode, DeviceEndpoints, DevicePoll},
+    oauth::TokenGrant,
+};
 use crate::{
     AnswerReader, Credentials, ModelTarget,
     secret::{excerpt, redacted},
     wire::RequestPath,
 };
-pub use refresh::RefreshedToken;
 
 /// Connection timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);

@@ -24,7 +24,7 @@ mod turns;
 mod wire;
 
 pub use homard_stdx::Secret;
-pub use http::{HttpClient, RefreshedToken, idle_timeout, is_self_hosted};
+pub use http::{DeviceCode, DeviceEndpoints, DevicePoll, HttpClient, TokenGrant, idle_timeout, is_self_hosted};
 pub use listing::{LISTING_TIMEOUT, ListedModel, list_models};
 pub use probe::{PROBE_TIMEOUT, probe};
 pub use quirks::Quirks;

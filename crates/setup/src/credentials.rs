@@ -4,8 +4,8 @@ use std::path::Path;
 
 use homard_credentials::auth_profiles::file::{self, Fields};
 use homard_model::catalog::{self, provider_name};
-use homard_providers::quirks;
-use serde_json::json;
+use homard_providers::{Secret, quirks};
+use serde_json::{Value, json};
 
 use crate::{Error, ModelsContext};
 
@@ -20,19 +20,59 @@ pub fn check_key(key: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The kind of a stored credential.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StoredKind {
-    ApiKey,
-    Token,
+/// Returns the id of a credential: the provider and a name.
+pub fn profile_id(provider: &str, name: &str) -> Result<String, Error> {
+    let name = name.trim();
+    if name.is_empty() || name.contains(|c: char| c == ':' || c.is_whitespace() || c.is_control()) {
+        return Err(Error::Usage("--profile must be a name without spaces and colons, such as work".to_owned()));
+    }
+    Ok(format!("{}:{name}", provider_name(provider)))
+}
+
+/// A credential to be stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NewCredential {
+    /// An API key.
+    ApiKey(Secret),
+    /// A token that does not expire.
+    Token(Secret),
+    /// The tokens of a sign-in.
+    SignIn {
+        access: Secret,
+        refresh: Option<Secret>,
+        /// Milliseconds since the epoch.
+        expires: Option<u64>,
+        token_endpoint: String,
+        client_id: String,
+    },
+}
+
+impl NewCredential {
+    /// Returns the profile in OpenClaw's format.
+    fn profile(&self, provider: &str) -> Value {
+        match self {
+            Self::Token(token) => json!({"type": "token", "provider": provider, "token": token.expose()}),
+            Self::ApiKey(key) => json!({"type": "api_key", "provider": provider, "key": key.expose()}),
+            Self::SignIn { access, refresh, expires, token_endpoint, client_id } => {
+                let mut profile = json!({
+                    "type": "oauth", "provider": provider, "access": access.expose(), "tokenEndpoint": token_endpoint,
+                    "clientId": client_id,
+                });
+                if let Some(refresh) = refresh {
+                    profile["refresh"] = json!(refresh.expose());
+                }
+                if let Some(expires) = expires {
+                    profile["expires"] = json!(expires);
+                }
+                profile
+            }
+        }
+    }
 }
 
 /// Stores a credential under a profile id. Returns true if it is new.
-pub fn store(path: &Path, provider: &str, id: &str, kind: StoredKind, key: &str) -> Result<bool, Error> {
-    let profile = match kind {
-        StoredKind::Token => json!({"type": "token", "provider": provider, "token": key}),
-        StoredKind::ApiKey => json!({"type": "api_key", "provider": provider, "key": key}),
-    };
+pub fn store(path: &Path, provider: &str, id: &str, credential: &NewCredential) -> Result<bool, Error> {
+    let profile = credential.profile(provider);
     file::edit(path, |fields| {
         let mut profiles = fields.object("profiles", path)?;
         let is_new = profiles.get(id).is_none();

@@ -17,6 +17,9 @@ pub enum Error {
     /// A model, or the server of one, did not answer as needed.
     #[error("{0}")]
     Model(String),
+    /// A chat channel did not answer as needed.
+    #[error("{0}")]
+    Channel(String),
     /// No model was found, and none may be asked for.
     #[error("{0}")]
     NoModel(String),

@@ -4,8 +4,9 @@
 //! It parses no arguments and prints nothing: questions and their answers go through [`Answers`]. Start with [`wizard`],
 //! the questions of `homard setup` from the first to the last; then [`ModelsContext`], the input of everything else.
 //! `questions` asks, `detect` finds, `plan` computes the new config, `provider` and `model_choice` edit one part of it,
-//! `credentials` stores keys, `status` and `inventory` say what is configured.
+//! `credentials` stores keys, `sign_in` obtains tokens, `channel` tests a bot, `status` and `inventory` say what is configured.
 
+mod channel;
 mod context;
 pub mod credentials;
 mod detect;
@@ -15,6 +16,7 @@ pub mod model_choice;
 mod plan;
 pub mod provider;
 mod questions;
+pub mod sign_in;
 pub mod status;
 pub mod wizard;
 

@@ -10,7 +10,7 @@ use homard_config::{
 use homard_providers::ListedModel;
 use serde_json::{Value, json};
 
-use crate::{model_choice::primary_edit, provider::provider_edits};
+use crate::{channel::TELEGRAM, model_choice::primary_edit, provider::provider_edits};
 
 /// What the answers amount to.
 #[derive(Debug, Clone, Default)]
@@ -19,6 +19,8 @@ pub(super) struct SetupPlan {
     pub(super) model: Option<String>,
     /// A server that the config does not have yet.
     pub(super) server: Option<NewServer>,
+    /// Token of a Telegram bot.
+    pub(super) telegram_token: Option<String>,
     /// The workspace, if it is not the default one.
     pub(super) workspace: Option<String>,
     /// Sections of the model and of the workspace, if the default agent has its own ones.
@@ -49,6 +51,11 @@ impl SetupPlan {
         if let Some(workspace) = &self.workspace {
             let section = self.workspace_section.as_ref().unwrap_or(&defaults);
             text = edit::set(&text, &section.key("workspace"), &json!(workspace))?;
+        }
+        if let Some(token) = &self.telegram_token {
+            let section = Path::root().key("channels").key(TELEGRAM);
+            text = edit::set(&text, &section.key("botToken"), &json!(token))?;
+            text = edit::set(&text, &section.key("enabled"), &json!(true))?;
         }
         Ok(text)
     }

@@ -105,7 +105,7 @@ fn count_models(count: usize) -> String {
 }
 
 /// Asks for one of several options, by number. The first is the default.
-fn choose(answers: &mut dyn Answers, question: &str, options: &[&str]) -> Result<usize, Error> {
+pub(crate) fn choose(answers: &mut dyn Answers, question: &str, options: &[&str]) -> Result<usize, Error> {
     let lines = options.iter().enumerate().map(|(at, option)| format!("  {}) {option}", at + 1));
     let lines: Vec<_> = std::iter::once(question.to_owned()).chain(lines).collect();
     answers.tell(&lines.join("\n"));

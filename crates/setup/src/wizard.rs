@@ -17,9 +17,9 @@ use homard_settings::{Config, DEMO, NamedModel, paths};
 use homard_stdx::text::strip_controls;
 
 use crate::{
-    Error, ModelsContext,
+    Error, ModelsContext, channel,
     context::edit_config,
-    credentials::{self, StoredKind, check_key},
+    credentials::{self, NewCredential, check_key},
     detect,
     model_choice::agent_section,
     plan::{self, NewServer, SetupPlan},
@@ -45,6 +45,8 @@ pub struct SetupOptions {
     pub model: Option<String>,
     /// Directory in which agents work.
     pub workspace: Option<PathBuf>,
+    /// Environment variable that contains the token of a Telegram bot, which is written into the config.
+    pub telegram_token_from_env: Option<String>,
 }
 
 /// What was chosen, and what the model answered.
@@ -56,6 +58,8 @@ pub struct SetupOutcome {
     pub test: Option<ModelTest>,
     /// The keys of the config that changed.
     pub changed: Vec<String>,
+    /// True if a chat channel is configured now.
+    pub has_channel: bool,
 }
 
 /// A key that is not stored yet.
@@ -65,7 +69,17 @@ struct NewKey {
     key: String,
 }
 
-/// Chooses a model and a workspace, tests the model, and writes the result.
+/// The model that was chosen, and what has to be written for it.
+struct ChosenModel {
+    /// Full name.
+    name: String,
+    server: Option<NewServer>,
+    key: Option<NewKey>,
+    /// True if the config names it already, or nothing is to be written.
+    is_kept: bool,
+}
+
+/// Chooses a model, a workspace and a chat channel, tests the model, and writes the result.
 ///
 /// # Errors
 ///
@@ -76,52 +90,20 @@ pub async fn configure(
     setup: &ModelsContext,
 ) -> Result<SetupOutcome, Error> {
     let source = source(args, answers, setup).await?;
-    let mut plan = SetupPlan::default();
-    let mut key = None;
-    let mut model = DEMO.to_owned();
-    match &source {
-        ModelSource::Current(name) => model.clone_from(name),
-        ModelSource::Demo => {}
-        ModelSource::Server { name, base_url, key: server_key } => {
-            let server = ServerAddress {
-                provider: name.clone(),
-                base_url: base_url.clone(),
-                auth: server_key.as_deref().map(|key| Credentials::Key(key.into())),
-                wire: None,
-                model: args.model.clone(),
-            };
-            let report = server.examine(&setup.models.client).await;
-            let report = report.map_err(|error| Error::Model(error.message))?;
-            answers.tell(&format!("{base_url} speaks {}.", report.wire.api()));
-            let id = chosen_model(args, answers, name, &report.models)?;
-            model = format!("{name}/{id}");
-            let models = written_models(&report.models, &id);
-            plan.server = Some(NewServer { name: name.clone(), report, models });
-            key = server_key.as_ref().map(|key| NewKey { provider: name.clone(), key: key.clone() });
-        }
-        ModelSource::Known(provider) | ModelSource::NewKey { provider, .. } => {
-            if let ModelSource::NewKey { key: new, .. } = &source {
-                key = Some(NewKey { provider: provider.clone(), key: new.clone() });
-            }
-            let listed = listed_models(setup, provider, key.as_ref()).await?;
-            model = format!("{provider}/{}", chosen_model(args, answers, provider, &listed)?);
-        }
-        ModelSource::Local(server) => {
-            model = format!("{}/{}", server.provider, chosen_model(args, answers, &server.provider, &server.models)?);
-        }
-    }
-    if !matches!(source, ModelSource::Current(_) | ModelSource::Demo) {
-        plan.model = Some(model.clone());
-    }
-    plan.workspace = workspace(args, answers, setup)?;
+    let ChosenModel { name: model, server, key, is_kept } = choose_model(args, answers, setup, &source).await?;
     let agent = setup.agent(None)?;
     let own = |has_own: bool| has_own.then(|| agent_section(setup, agent.id.as_str())).transpose();
-    plan.model_section = own(agent.config.model.is_some())?;
-    plan.workspace_section = own(agent.config.workspace.is_some())?;
+    let plan = SetupPlan {
+        model: (!is_kept).then(|| model.clone()),
+        server,
+        workspace: workspace(args, answers, setup)?,
+        telegram_token: channel::telegram_token(args, answers, setup).await?,
+        model_section: own(agent.config.model.is_some())?,
+        workspace_section: own(agent.config.workspace.is_some())?,
+    };
     let old = Config::read_file(&setup.paths.config).text.unwrap_or_default();
     let new = plan.apply(&old).map_err(|error| Error::Config(error.to_string()))?;
-    let test =
-        if matches!(source, ModelSource::Demo) { None } else { Some(test(setup, &new, &model, key.as_ref()).await?) };
+    let test = if source == ModelSource::Demo { None } else { Some(test(setup, &new, &model, key.as_ref()).await?) };
     if let Some(test) = &test {
         if args.is_unattended && test.outcome.is_err() {
             return Err(Error::Model(format!("{}\nthe config was not changed", failure(test))));
@@ -134,7 +116,57 @@ pub async fn configure(
     }
     let difference = plan::difference(&old, &new).map_err(|error| Error::Config(error.to_string()))?;
     let changed = write(answers, setup, &plan, &difference, key.as_ref())?;
-    Ok(SetupOutcome { model, test, changed })
+    let has_channel = channel::has_telegram(setup) || plan.telegram_token.is_some();
+    Ok(SetupOutcome { model, test, changed, has_channel })
+}
+
+/// Asks a server for its models, and chooses one.
+async fn choose_model(
+    args: &SetupOptions,
+    answers: &mut dyn Answers,
+    setup: &ModelsContext,
+    source: &ModelSource,
+) -> Result<ChosenModel, Error> {
+    let known = |name: String| ChosenModel { name, server: None, key: None, is_kept: false };
+    Ok(match source {
+        ModelSource::Current(name) => ChosenModel { is_kept: true, ..known(name.clone()) },
+        ModelSource::Demo => ChosenModel { is_kept: true, ..known(DEMO.to_owned()) },
+        ModelSource::Server { name, base_url, key } => {
+            let server = ServerAddress {
+                provider: name.clone(),
+                base_url: base_url.clone(),
+                auth: key.as_deref().map(|key| Credentials::Key(key.into())),
+                wire: None,
+                model: args.model.clone(),
+            };
+            let report = server.examine(&setup.models.client).await;
+            let report = report.map_err(|error| Error::Model(error.message))?;
+            answers.tell(&format!("{base_url} speaks {}.", report.wire.api()));
+            let id = chosen_model(args, answers, name, &report.models)?;
+            let models = written_models(&report.models, &id);
+            ChosenModel {
+                server: Some(NewServer { name: name.clone(), report, models }),
+                key: key.as_ref().map(|key| NewKey { provider: name.clone(), key: key.clone() }),
+                ..known(format!("{name}/{id}"))
+            }
+        }
+        ModelSource::Known(provider) | ModelSource::NewKey { provider, .. } => {
+            let key = match source {
+                ModelSource::NewKey { key, .. } => Some(NewKey { provider: provider.clone(), key: key.clone() }),
+                ModelSource::Current(_)
+                | ModelSource::Known(_)
+                | ModelSource::Local(_)
+                | ModelSource::Server { .. }
+                | ModelSource::Demo => None,
+            };
+            let listed = listed_models(setup, provider, key.as_ref()).await?;
+            let name = format!("{provider}/{}", chosen_model(args, answers, provider, &listed)?);
+            ChosenModel { key, ..known(name) }
+        }
+        ModelSource::Local(server) => {
+            known(format!("{}/{}", server.provider, chosen_model(args, answers, &server.provider, &server.models)?))
+        }
+    })
 }
 
 /// Returns where the model comes from: from the arguments, the only default, or the answer to a question.
@@ -191,7 +223,7 @@ async fn listed_models(setup: &ModelsContext, provider: &str, key: Option<&NewKe
 fn keyring(setup: &ModelsContext, key: Option<&NewKey>) -> Result<Keyring, Error> {
     let mut keyring = setup.keyring(&setup.agent(None)?)?;
     if let Some(NewKey { provider, key }) = key {
-        let (provider, id) = (provider_name(provider), profile_id(provider));
+        let (provider, id) = (provider_name(provider), profile_of(provider));
         keyring.profiles.retain(|profile| profile.provider != provider);
         keyring.order.remove(&provider);
         keyring.profiles.push(CredentialProfile { id, provider, kind: Kind::Key(key.as_str().into()) });
@@ -199,7 +231,8 @@ fn keyring(setup: &ModelsContext, key: Option<&NewKey>) -> Result<Keyring, Error
     Ok(keyring)
 }
 
-fn profile_id(provider: &str) -> String {
+/// Returns the id under which the key of a provider is stored.
+fn profile_of(provider: &str) -> String {
     format!("{}:default", provider_name(provider))
 }
 
@@ -268,15 +301,15 @@ fn write(
         answers.tell(&format!("{}:\n{}", setup.paths.config.display(), difference.join("\n")));
     }
     if let Some(NewKey { provider, .. }) = key {
-        answers.tell(&format!("{}: the key {}", file.display(), profile_id(provider)));
+        answers.tell(&format!("{}: the key {}", file.display(), profile_of(provider)));
     }
     if !questions::confirm(answers, "Write this?", true)? {
-        return Err(Error::Interrupted("nothing was changed".to_owned()));
+        return Err(Error::Interrupted("nothing was changed; run again: homard setup".to_owned()));
     }
     // First the key: a config whose key is missing would not work.
     if let Some(NewKey { provider, key }) = key {
         let name = provider_name(provider);
-        credentials::store(&file, &name, &profile_id(provider), StoredKind::ApiKey, key)?;
+        credentials::store(&file, &name, &profile_of(provider), &NewCredential::ApiKey(key.as_str().into()))?;
     }
     if difference.is_empty() {
         return Ok(Vec::new());

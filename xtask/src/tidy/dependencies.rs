@@ -297,6 +297,7 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
         "homard-setup",
         AllowedDependencies::UseAndTestWithAny(&[
             "homard-app",
+            "homard-channels",
             "homard-config",
             "homard-credentials",
             "homard-model",

@@ -29,6 +29,7 @@ use crate::render;
   homard models auth list                      list credentials without their secrets
   homard models auth add anthropic             prompts for the key without echo
   pass show openai | homard models auth add openai --profile work
+  homard models auth login --provider mine     sign in with OAuth
   homard models auth remove openai:work")]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -67,7 +68,7 @@ enum Command {
         #[arg(long, conflicts_with = "all")]
         probe: bool,
     },
-    /// List, add and remove credentials
+    /// List, add and remove credentials, and sign in
     Auth {
         #[command(subcommand)]
         command: AuthCommand,
@@ -84,6 +85,8 @@ enum AuthCommand {
     },
     /// Add or replace a credential; reads it from stdin, or prompts without echo
     Add(auth::Add),
+    /// Sign in at a provider with a code that you confirm in a browser
+    Login(auth::Login),
     /// Remove a credential
     #[command(visible_alias = "rm")]
     Remove {
@@ -121,6 +124,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         }
         Command::Auth { command: AuthCommand::List { agent } } => auth::list(&setup, agent.as_deref(), args.json),
         Command::Auth { command: AuthCommand::Add(add) } => auth::add(&setup, add, args.json),
+        Command::Auth { command: AuthCommand::Login(login) } => auth::login(&setup, login, args.json).await,
         Command::Auth { command: AuthCommand::Remove { id, agent } } => {
             auth::remove(&setup, id, agent.as_deref(), args.json)
         }

@@ -20,8 +20,18 @@ use super::models::{answer_text, read_context, test_document};
 use crate::{
     cli_error::CliError,
     cmd::{import::report::ImportReport, prompt},
-    render,
+    render::{self, Table},
 };
+
+/// What is said when the user leaves before anything was written.
+const UNCHANGED: &str = "nothing was changed; continue with: homard setup";
+
+/// What is said when the user leaves while state is copied.
+const IMPORT_INTERRUPTED: &str = "the import was interrupted; it is repeated by: homard setup";
+
+/// What is said when the user leaves after an import.
+const IMPORTED_ONLY: &str =
+    "the state of OpenClaw was imported, and nothing else was changed; continue with: homard setup";
 
 /// What `homard setup` takes.
 #[derive(Debug, Default, clap::Args)]
@@ -49,6 +59,9 @@ pub(super) struct Args {
     /// Directory in which agents work [default: workspace in the state directory]
     #[arg(long, value_name = "DIR")]
     workspace: Option<PathBuf>,
+    /// Environment variable that contains the token of a Telegram bot; the token is stored
+    #[arg(long, value_name = "NAME")]
+    telegram_token_from_env: Option<String>,
     /// Do not import the state of OpenClaw, if there is any
     #[arg(long)]
     no_import: bool,
@@ -70,6 +83,7 @@ impl Args {
             url: self.url.clone(),
             model: self.model.clone(),
             workspace: self.workspace.clone(),
+            telegram_token_from_env: self.telegram_token_from_env.clone(),
         }
     }
 }
@@ -98,7 +112,7 @@ impl Answers for TerminalAnswers {
 /// Returns why a question was not answered.
 fn unanswered(error: &anyhow::Error) -> Error {
     match CliError::find(error) {
-        Some(error) if error.kind == "interrupted" => Error::Interrupted(error.message),
+        Some(error) if error.kind == "interrupted" => Error::Interrupted(UNCHANGED.to_owned()),
         Some(_) | None => Error::Input(format!("{error:#}")),
     }
 }
@@ -148,27 +162,41 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     if !is_unattended {
         answers.tell("The config is written at the end. Ctrl-C leaves at any question.");
     }
-    let imported = import(args, answers, &paths).await?;
+    let imported = interruptible(import(args, answers, &paths), IMPORT_INTERRUPTED).await?;
     // An import may have changed the name of the config.
     let setup = read_context(Paths::find()?)?;
-    let outcome = wizard::configure(&args.options(), answers, &setup).await;
+    let options = args.options();
+    let configured = async { Ok(wizard::configure(&options, answers, &setup).await?) };
+    let outcome = interruptible(configured, UNCHANGED).await;
     let outcome = outcome.map_err(|error| if imported.is_some() { after_import(error) } else { error })?;
     report(args, &setup, &outcome, imported.as_ref())
 }
 
-/// Corrects the message of an interruption after an import, which is not undone.
-fn after_import(error: Error) -> Error {
-    if matches!(error, Error::Interrupted(_)) {
-        let text = "the state of OpenClaw was imported, and nothing else was changed; continue with: homard setup";
-        return Error::Interrupted(text.to_owned());
+/// Runs a part of the setup to its end, or until Ctrl-C is pressed while no question is open.
+async fn interruptible<T>(part: impl Future<Output = Result<T>>, left: &str) -> Result<T> {
+    tokio::select! {
+        biased;
+        pressed = tokio::signal::ctrl_c() => {
+            pressed?;
+            Err(Error::Interrupted(left.to_owned()).into())
+        }
+        ended = part => ended,
     }
-    error
+}
+
+/// Corrects the message of an interruption after an import, which is not undone.
+fn after_import(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref::<Error>() {
+        Some(Error::Interrupted(_)) => Error::Interrupted(IMPORTED_ONLY.to_owned()).into(),
+        Some(_) | None => error,
+    }
 }
 
 /// Offers the setup at the first start: there is neither a config nor a state, and no key in the environment.
 pub(super) async fn offer() -> Result<()> {
     let paths = Paths::find()?;
-    if paths.config.exists() || paths.state.exists() {
+    // A setup that was left may have created the directory.
+    if paths.config.exists() || paths.state.join("agents").exists() {
         return Ok(());
     }
     let chosen = super::config_of(&paths)?;
@@ -204,13 +232,13 @@ async fn import(args: &Args, answers: &mut dyn Answers, paths: &Paths) -> Result
 /// Prints what was set up and what to do next.
 fn report(args: &Args, setup: &ModelsContext, outcome: &SetupOutcome, imported: Option<&Value>) -> Result<()> {
     let answer: Option<&TestAnswer> = outcome.test.as_ref().and_then(|test| test.outcome.as_ref().ok());
-    let next =
-        ["homard agent -m \"What files are here?\"", "homard gateway", "homard channels add telegram --token TOKEN"];
+    let next = next_steps(outcome);
     if args.json {
         let test = outcome.test.as_ref().zip(answer).map(|(test, answer)| test_document(test, answer));
         return Ok(render::print_json(&json!({
             "ok": true, "model": outcome.model, "config": setup.paths.config, "changed": outcome.changed, "test": test,
-            "import": imported, "next": next,
+            "import": imported,
+            "next": next.iter().map(|(command, _)| command).collect::<Vec<_>>(),
         }))?);
     }
     let state = match (outcome.model.as_str(), answer) {
@@ -220,8 +248,21 @@ fn report(args: &Args, setup: &ModelsContext, outcome: &SetupOutcome, imported: 
     };
     render::print(&format!("The model is {state}. The config is {}.", setup.paths.config.display()))?;
     render::print("Next:")?;
-    render::print(&format!("  {}     send a message", next[0]))?;
-    render::print(&format!("  {}                              serve clients and chat channels", next[1]))?;
-    render::print(&format!("  {}   connect a chat channel", next[2]))?;
+    let row = |(command, meaning): &(&str, &str)| vec![format!("  {command}"), (*meaning).to_owned()];
+    render::print_table(&Table::fields(next.iter().map(row).collect()))?;
     Ok(render::print("Run homard setup again to change this.")?)
+}
+
+/// Returns what to do next: commands, and what each is for.
+fn next_steps(outcome: &SetupOutcome) -> Vec<(&'static str, &'static str)> {
+    let channel = match outcome.has_channel {
+        true => ("homard pairing approve telegram CODE", "after you have written to your bot: allow your account"),
+        false => ("homard channels add telegram --token TOKEN", "connect a chat channel"),
+    };
+    vec![
+        ("homard chat", "talk to the agent in the terminal"),
+        ("homard agent -m \"What files are here?\"", "send one message"),
+        ("homard gateway", "serve clients and chat channels"),
+        channel,
+    ]
 }

@@ -86,6 +86,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("mcp.md", "downloads a server"),
     ("models.md", "needs a real key"),
     ("models.md", "needs a real model"),
+    ("models.md", "needs an issuer"),
     ("models.md", "needs a server"),
     ("operations.md", "there are no checkpoints"),
     ("page.md", "needs a gateway"),

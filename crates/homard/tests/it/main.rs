@@ -44,6 +44,7 @@ mod sandbox;
 mod scripted_model;
 mod secrets;
 mod setup;
+mod sign_in;
 mod skills;
 mod socket;
 mod stops;

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use homard_testkit::fake_telegram::{FakeTelegram, TOKEN};
 use serde_json::{Value, json};
 
 use crate::{
@@ -103,13 +104,8 @@ fn a_server_without_an_api_is_detected() {
 #[test]
 fn the_state_of_openclaw_is_imported_first() {
     let (home, server) = (Home::new(), KeyedServer::start(ApiStyle::Chat));
+    write_openclaw(&home, &server);
     let source = home.state().parent().unwrap().join(".openclaw");
-    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/openclaw-state"), &source);
-    let settings = json!({
-        "agents": {"defaults": {"model": "mine/m"}},
-        "models": {"providers": {"mine": {"baseUrl": server.base(), "api": "openai-completions", "apiKey": KEY, "models": []}}},
-    });
-    fs::write(source.join("openclaw.json"), settings.to_string()).unwrap();
     let before = files(&source);
     let output = run_command(command(&home, &["setup", "--json"]));
     assert_eq!(output.code, Some(0), "{output:?}");
@@ -167,9 +163,8 @@ struct Session {
 }
 
 impl Session {
-    fn start(home: &Home) -> Self {
+    fn start(mut command: Command) -> Self {
         let (master, slave) = terminal();
-        let mut command = command(home, &["setup"]);
         let (stdout, stderr) = (slave.try_clone().unwrap(), slave.try_clone().unwrap());
         let process: Child = command.stdin(slave).stdout(stdout).stderr(stderr).spawn().unwrap();
         drop(command);
@@ -211,53 +206,230 @@ impl Session {
     }
 }
 
-#[test]
-fn it_can_be_interrupted_at_every_question_and_run_again() {
-    let (home, server) = (Home::new(), KeyedServer::start(ApiStyle::Chat));
-    let url = format!("{}\r", server.base());
-    let key = format!("{KEY}\r");
-    let questions = [
-        ("Number [1]:", "2\r"),
-        ("Base URL", url.as_str()),
-        ("Name for it", "mine\r"),
-        ("API key for mine", key.as_str()),
-        ("Number or name [1]:", "\r"),
-        ("Workspace", "\r"),
-        ("Write this? [Y/n]", "\r"),
-    ];
-    for interrupted in 0..questions.len() {
-        let mut session = Session::start(&home);
-        for (question, answer) in &questions[..interrupted] {
+/// A question, and what is typed.
+type Dialogue<'a> = Vec<(&'a str, &'a str)>;
+
+/// A start of the setup, and its questions up to the last one.
+struct Case<'a> {
+    name: &'a str,
+    args: &'a [&'a str],
+    variables: Vec<(&'a str, String)>,
+    /// Prepares the home.
+    prepare: &'a dyn Fn(&Home),
+    dialogue: Dialogue<'a>,
+    /// What the last screen shows.
+    end: &'a str,
+}
+
+/// Returns the files of a home, without what was learned about servers.
+fn state_files(home: &Home) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    if !home.state().exists() {
+        return Vec::new();
+    }
+    let is_cache = |path: &Path| path.ends_with("provider-apis.json");
+    files(&home.state()).into_iter().filter(|(path, _)| !is_cache(path)).collect()
+}
+
+impl Case<'_> {
+    fn home(&self) -> Home {
+        let home = Home::new();
+        (self.prepare)(&home);
+        home
+    }
+
+    fn start(&self, home: &Home) -> Session {
+        let mut command = command(home, self.args);
+        command.envs(self.variables.iter().map(|(name, value)| (*name, value.as_str())));
+        Session::start(command)
+    }
+
+    /// Answers the questions; returns the session before the next one.
+    fn answered(&self, home: &Home, count: usize) -> Session {
+        let mut session = self.start(home);
+        for (question, answer) in &self.dialogue[..count] {
             session.expect(question);
-            session.answer(answer);
+            assert!(!session.screen.contains(KEY), "{}: the key is shown", self.name);
+            session.answer(&format!("{answer}\r"));
         }
-        session.expect(questions[interrupted].0);
+        session
+    }
+
+    /// Leaves at a question, and checks that nothing was changed.
+    fn interrupt(&self, home: &Home, at: usize) {
+        let before = state_files(home);
+        let mut session = self.answered(home, at);
+        session.expect(self.dialogue[at].0);
         session.answer("\u{3}");
         let (code, screen) = session.end();
-        assert_eq!(code, Some(130), "{interrupted}: {screen}");
-        assert!(screen.contains("nothing was changed"), "{interrupted}: {screen}");
-        assert!(!home.state().join("homard.json").exists(), "{interrupted}");
-        assert!(!home.state().join("agents").exists(), "{interrupted}");
+        let place = format!("{}, question {at} ({}): {screen}", self.name, self.dialogue[at].0);
+        assert_eq!(code, Some(130), "{place}");
+        // An import is not undone.
+        let was_imported = self.dialogue[..at].iter().any(|(question, _)| question.starts_with("Import"));
+        if was_imported {
+            assert!(
+                screen.contains("was imported, and nothing else was changed; continue with: homard setup"),
+                "{place}"
+            );
+        } else {
+            assert!(screen.contains("nothing was changed; continue with: homard setup"), "{place}");
+            assert_eq!(state_files(home), before, "{place}");
+        }
     }
-    let mut session = Session::start(&home);
-    for (question, answer) in questions {
-        session.expect(question);
-        assert!(!session.screen.contains(KEY), "the key is not shown");
-        session.answer(answer);
+}
+
+fn write_openclaw(home: &Home, server: &KeyedServer) {
+    let source = home.state().parent().unwrap().join(".openclaw");
+    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/openclaw-state"), &source);
+    let provider = json!({"baseUrl": server.base(), "api": "openai-completions", "apiKey": KEY, "models": []});
+    let settings = json!({"agents": {"defaults": {"model": "mine/m"}}, "models": {"providers": {"mine": provider}}});
+    fs::write(source.join("openclaw.json"), settings.to_string()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_can_be_interrupted_at_every_question_and_run_again() {
+    let (server, closed) = (KeyedServer::start(ApiStyle::Chat), KeyedServer::start(ApiStyle::Closed));
+    let telegram = FakeTelegram::start().await.unwrap();
+    let (base, root) = (server.base(), telegram.root());
+    let with_root = |home: &Home| home.configure(&json!({"channels": {"telegram": {"apiRoot": root}}}).to_string());
+    let unanswered = |home: &Home| {
+        let provider = json!({"baseUrl": closed.base(), "api": "openai-completions", "models": [{"id": "m"}]});
+        let models = json!({"providers": {"mine": provider}});
+        home.configure(&json!({"agents": {"defaults": {"model": "mine/m"}}, "models": models}).to_string());
+    };
+    let (workspace, no_channel) = (("Workspace", ""), ("Number [1]:", ""));
+    let cases = [
+        Case {
+            name: "a server and a bot",
+            args: &["setup"],
+            variables: Vec::new(),
+            prepare: &with_root,
+            dialogue: vec![
+                ("Number [1]:", "2"),
+                ("Base URL", &base),
+                ("Name for it", "mine"),
+                ("API key for mine", KEY),
+                ("Number or name [1]:", ""),
+                workspace,
+                ("Number [1]:", "2"),
+                ("Bot token", "not a token"),
+                ("Bot token", "123456:another-Token_of_nobody"),
+                ("Bot token", TOKEN),
+                ("Write this? [Y/n]", ""),
+            ],
+            end: "mine/m, which answered",
+        },
+        Case {
+            name: "a key of a provider",
+            args: &["setup"],
+            variables: vec![("OPENAI_BASE_URL", base.clone())],
+            prepare: &|_| (),
+            dialogue: vec![
+                ("Number [1]:", "1"),
+                ("Provider, such as", "openai"),
+                ("API key for openai", KEY),
+                ("Number or name [1]:", ""),
+                workspace,
+                no_channel,
+                ("Write this? [Y/n]", ""),
+            ],
+            end: "openai/m, which answered",
+        },
+        Case {
+            name: "an import",
+            args: &["setup"],
+            variables: Vec::new(),
+            prepare: &|home| write_openclaw(home, &server),
+            dialogue: vec![("Import the state of OpenClaw", ""), ("Number [1]:", ""), workspace, no_channel],
+            end: "mine/m, which answered",
+        },
+        Case {
+            name: "a model that does not answer",
+            args: &["setup"],
+            variables: Vec::new(),
+            prepare: &unanswered,
+            dialogue: vec![("Number [1]:", ""), workspace, no_channel, ("Use it anyway? [y/N]", "y")],
+            end: "mine/m, which did not answer",
+        },
+        Case {
+            name: "the first start",
+            args: &[],
+            variables: Vec::new(),
+            prepare: &|_| (),
+            dialogue: vec![("Set one up now? [Y/n]", "")],
+            end: "Number [1]:",
+        },
+    ];
+    for case in &cases {
+        for at in 0..case.dialogue.len() {
+            let home = case.home();
+            case.interrupt(&home, at);
+            // The same home, once more.
+            if at + 1 == case.dialogue.len() && case.args == ["setup"] {
+                let again = case.dialogue[..=at].iter().filter(|(question, _)| {
+                    // What was imported is not offered again.
+                    !question.starts_with("Import") || !home.state().join("homard.json").exists()
+                });
+                let again = Case {
+                    dialogue: again.copied().collect(),
+                    prepare: &|_| (),
+                    variables: case.variables.clone(),
+                    ..*case
+                };
+                let (code, screen) = again.answered(&home, again.dialogue.len()).end();
+                assert!(
+                    code == Some(0) && screen.contains(case.end) && !screen.contains(KEY),
+                    "{}: {screen}",
+                    case.name
+                );
+            }
+        }
     }
-    let (code, screen) = session.end();
-    assert!(code == Some(0) && screen.contains("mine/m, which answered") && !screen.contains(KEY), "{screen}");
+    let home = cases[4].home();
+    let mut session = cases[4].answered(&home, 1);
+    session.expect(cases[4].end);
+    session.answer("\u{3}");
+    assert_eq!(session.end().0, Some(130));
+    // What the first case wrote works.
+    let home = cases[0].home();
+    let (code, screen) = cases[0].answered(&home, cases[0].dialogue.len()).end();
+    assert!(code == Some(0) && screen.contains("homard pairing approve telegram CODE"), "{screen}");
+    assert!(!screen.contains(TOKEN), "the diff hides the token: {screen}");
     assert_eq!(home.run(&["agent", "-m", "hi"]).stdout, "By chat\n");
+    let text = fs::read_to_string(home.state().join("homard.json")).unwrap();
+    let config: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(config["channels"]["telegram"], json!({"apiRoot": root, "botToken": TOKEN, "enabled": true}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bot_is_set_up_without_questions() {
+    let (home, server) = (Home::new(), KeyedServer::start(ApiStyle::Chat));
+    let telegram = FakeTelegram::start().await.unwrap();
+    home.configure(&json!({"channels": {"telegram": {"apiRoot": telegram.root()}}}).to_string());
+    let setup = |token: &str| {
+        let args = ["setup", "--json", "--url", &server.base(), "--telegram-token-from-env", "BOT"];
+        let mut command = command(&home, &args);
+        command.env("BOT", token);
+        run_command(command)
+    };
+    let refused = setup("123456:another-Token_of_nobody");
+    assert_eq!((refused.code, &refused.json()["error"]["type"]), (Some(1), &json!("channel")), "{refused:?}");
+    assert_eq!(setup("a word").code, Some(2));
+    assert_eq!(config(&home)["models"], Value::Null, "nothing is written");
+    let done = setup(TOKEN);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let changed = done.json()["changed"].clone();
+    assert!(changed.as_array().unwrap().contains(&json!("channels.telegram.botToken")), "{changed}");
+    assert_eq!(done.json()["next"][3], "homard pairing approve telegram CODE");
 }
 
 #[test]
 fn without_a_key_the_demo_model_can_be_chosen() {
     let home = Home::new();
-    let mut session = Session::start(&home);
-    session.expect("Number [1]:");
-    session.answer("3\r");
-    session.expect("Workspace");
-    session.answer("\r");
+    let mut session = Session::start(command(&home, &["setup"]));
+    for (question, answer) in [("Number [1]:", "3\r"), ("Workspace", "\r"), ("Number [1]:", "\r")] {
+        session.expect(question);
+        session.answer(answer);
+    }
     let (code, screen) = session.end();
     assert!(code == Some(0) && screen.contains("The model is the built-in demo model"), "{screen}");
     assert!(!home.state().join("homard.json").exists());

@@ -21,6 +21,11 @@ impl Config {
                     add_fault(part.key("models").index(at).key("api"), message);
                 }
             }
+            if let Some(oauth) = &provider.oauth
+                && let Some(message) = oauth.fault()
+            {
+                add_fault(part.key("oauth"), message.to_owned());
+            }
             if provider.base_url.is_none() && provider.fault.is_none() && !model_names::has_known_address(id) {
                 add_fault(
                     part.key("baseUrl"),

@@ -51,6 +51,9 @@ pub struct Provider {
     /// Idle timeout of a request in seconds: how long a model may send nothing. Default: 120, more for a server on a private network.
     #[schemars(range(min = 1))]
     pub timeout_seconds: Option<u64>,
+    /// Sign-in at the provider instead of an API key, with `homard models auth login`.
+    #[serde(deserialize_with = "super::maybe_object")]
+    pub oauth: Option<OauthClient>,
     /// Models of the provider.
     #[serde(deserialize_with = "super::objects")]
     pub models: Vec<Offer>,
@@ -60,6 +63,36 @@ pub struct Provider {
     /// Error that makes the provider unusable, if it references an environment variable which is not set.
     #[serde(skip)]
     pub fault: Option<String>,
+}
+
+/// How to sign in at a provider: OAuth with a device code (RFC 8628).
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct OauthClient {
+    /// Client id of Homard at the issuer.
+    pub client_id: String,
+    /// URL of the issuer, whose metadata names the endpoints.
+    pub issuer: Option<String>,
+    /// Device authorization endpoint, for an issuer without metadata.
+    pub device_authorization_endpoint: Option<String>,
+    /// Token endpoint, for an issuer without metadata.
+    pub token_endpoint: Option<String>,
+    /// Scopes to request.
+    pub scopes: Vec<String>,
+}
+
+impl OauthClient {
+    /// Returns what is missing to sign in, if anything.
+    pub fn fault(&self) -> Option<&'static str> {
+        let has_endpoints = self.device_authorization_endpoint.is_some() && self.token_endpoint.is_some();
+        if self.client_id.trim().is_empty() {
+            Some("has no clientId; register a client at the issuer, and set its id")
+        } else if self.issuer.is_none() && !has_endpoints {
+            Some("has neither an issuer, nor both deviceAuthorizationEndpoint and tokenEndpoint")
+        } else {
+            None
+        }
+    }
 }
 
 /// A model of a provider.

@@ -8,7 +8,7 @@ use homard_model::catalog::provider_name;
 use homard_providers::{Credentials, Wire};
 use homard_setup::{
     ModelsContext,
-    credentials::{self, StoredKind},
+    credentials::{self, NewCredential},
     edit_config,
     model_choice::primary_edit,
     provider::{check_name, provider_edits, variable_value, written_models},
@@ -75,7 +75,12 @@ pub(super) async fn run(setup: &ModelsContext, add: &Args, wants_json: bool) -> 
     if let (Some(key), true) = (&key, add.key) {
         let path = credentials_file(&setup.paths, &setup.agent(None)?);
         let provider = provider_name(name);
-        credentials::store(&path, &provider, &format!("{provider}:default"), StoredKind::ApiKey, key)?;
+        credentials::store(
+            &path,
+            &provider,
+            &format!("{provider}:default"),
+            &NewCredential::ApiKey(key.as_str().into()),
+        )?;
     }
     let change = edit_config(&setup.paths, |text| {
         let text = provider_edits(text, name, &report, &models, add.key_from_env.as_deref())?;

@@ -11,9 +11,11 @@ use homard_journal::lock;
 use homard_model::catalog::provider_name;
 use homard_setup::{
     ModelsContext,
-    credentials::{self, StoredKind, check_key, known, store},
+    credentials::{self, NewCredential, check_key, known, store},
+    sign_in,
 };
 use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
     cli_error::CliError,
@@ -47,25 +49,71 @@ pub(super) struct Add {
 /// Adds or replaces a key.
 pub(super) fn add(setup: &ModelsContext, add: &Add, wants_json: bool) -> Result<()> {
     let provider = known(setup, &add.provider)?;
-    let name = add.profile.trim();
-    if name.is_empty() || name.contains(|c: char| c == ':' || c.is_whitespace() || c.is_control()) {
-        return Err(CliError::usage("--profile must be a name without spaces and colons, such as work").into());
-    }
+    let id = credentials::profile_id(&provider, &add.profile)?;
     let path = credentials_file(&setup.paths, &setup.agent(add.agent.as_deref())?);
     // Checked before the user types anything.
     file::read(&path)?;
     let key = prompt::secret(&format!("The {} for {provider}", if add.token { "token" } else { "API key" }))?;
     let key = key.trim();
     check_key(key)?;
-    let id = format!("{provider}:{name}");
-    let kind = if add.token { StoredKind::Token } else { StoredKind::ApiKey };
-    let is_new = store(&path, &provider, &id, kind, key)?;
+    let credential = if add.token { NewCredential::Token(key.into()) } else { NewCredential::ApiKey(key.into()) };
+    let is_new = store(&path, &provider, &id, &credential)?;
     let action = if is_new { "added" } else { "replaced" };
+    let note = order_note(setup, &provider, &id);
+    print_result(setup, &json!({"ok": true, "profile": id, "did": action, "file": path}), note, wants_json)
+}
+
+/// Returns a note if the config lists the credentials of the provider, and this one is not among them.
+fn order_note(setup: &ModelsContext, provider: &str, id: &str) -> Option<String> {
     let order = setup.config.auth.order.iter().find(|(name, _)| provider_name(name) == provider);
-    let order_note = order.filter(|(_, ids)| !ids.contains(&id));
-    let order_note = order_note
-        .map(|(name, _)| format!("auth.order.{name} does not list this profile, so it is not used; add it there"));
-    print_result(setup, &json!({"ok": true, "profile": id, "did": action, "file": path}), order_note, wants_json)
+    let (name, _) = order.filter(|(_, ids)| !ids.iter().any(|listed| listed == id))?;
+    Some(format!("auth.order.{name} does not list this profile, so it is not used; add it there"))
+}
+
+/// A sign-in.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  homard models auth login --provider mine
+  homard models auth login --provider mine --profile work
+
+The provider needs models.providers.PROVIDER.oauth in the config; see: homard docs models")]
+pub(super) struct Login {
+    /// Provider whose config has an oauth section
+    #[arg(long, value_name = "NAME")]
+    provider: String,
+    /// Profile name, if the provider has several credentials
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    profile: String,
+    /// Agent that uses it [default: the default agent]
+    #[arg(long, value_name = "ID")]
+    agent: Option<String>,
+}
+
+/// Signs in with a code that the user confirms in a browser.
+pub(super) async fn login(setup: &ModelsContext, login: &Login, wants_json: bool) -> Result<()> {
+    // From here on, Ctrl-C does not end the process.
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let pending = sign_in::start(setup, &login.provider, &login.profile, login.agent.as_deref()).await?;
+    let (code, provider) = (&pending.code, &pending.provider);
+    let mut text = format!("Open {} and enter the code {}", code.verification_uri, code.user_code);
+    if let Some(link) = &code.verification_uri_complete {
+        text += &format!("\nor open {link}");
+    }
+    let limit = render::duration(code.lifetime);
+    text += &format!("\nWaiting for your confirmation at {provider}, up to {limit}; Ctrl-C ends the sign-in.");
+    render::remark(&render::strip_controls(&text));
+    let (id, path, provider) = (pending.profile.clone(), pending.file.clone(), provider.clone());
+    let is_new = tokio::select! {
+        biased;
+        _ = interrupt.recv() => {
+            let text = format!("nothing was changed; sign in with: homard models auth login --provider {provider}");
+            return Err(CliError { exit: 130, ..CliError::new("interrupted", text) }.into());
+        }
+        finished = pending.finish() => finished?,
+    };
+    let action = if is_new { "added" } else { "replaced" };
+    let note = order_note(setup, &provider, &id);
+    print_result(setup, &json!({"ok": true, "profile": id, "did": action, "file": path}), note, wants_json)
 }
 
 /// Lists the keys of an agent, without their secrets.

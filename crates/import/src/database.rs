@@ -78,16 +78,16 @@ impl ExportedState {
         Ok(Some(exported))
     }
 
-    /// Returns an exported file, if it was in a database.
+    /// Returns an exported file or folder, if it was in a database.
     pub(crate) fn file(&self, name: &str) -> Option<PathBuf> {
-        Some(self.folder.path().join(name)).filter(|path| path.is_file())
+        Some(self.folder.path().join(name)).filter(|path| path.exists())
     }
 
     fn warn(&mut self, database: &Path, why: &str) {
         self.warnings.push(format!("{}: {why}", database.display()));
     }
 
-    /// Exports jobs and approvals, and returns the credentials that all agents share.
+    /// Exports jobs, approvals, approved senders and devices, and returns the credentials that all agents share.
     fn shared(&mut self, database: &Path) -> Result<Option<Value>, String> {
         let (_copy, db) = self.open(database, SHARED_VERSION)?;
         let jobs = self.jobs(database, &db).map_err(|error| error.to_string())?;
@@ -101,8 +101,51 @@ impl ExportedState {
         if let Some(approvals) = text("SELECT raw_json FROM exec_approvals_config WHERE config_key = 'current'")? {
             self.write("exec-approvals.json", &approvals)?;
         }
+        self.senders(&db)?;
+        self.devices(&db)?;
         let auth = text("SELECT value_json FROM config_machine_state WHERE state_key = 'authProfiles.store'")?;
         Ok(auth.and_then(|auth| serde_json::from_str(&auth).ok()))
+    }
+
+    /// Exports the approved senders, by channel.
+    fn senders(&self, db: &Connection) -> Result<(), String> {
+        let sql = "SELECT channel_key, account_id, entry FROM channel_pairing_allow_entries ORDER BY sort_order, entry";
+        let rows = optional_rows(db, sql, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        let mut channels: BTreeMap<String, Value> = BTreeMap::new();
+        for (channel, account, entry) in rows {
+            let (channel, account, entry): (String, String, String) = (channel, account, entry);
+            let list =
+                channels.entry(channel).or_insert_with(|| json!({"version": 1, "allowFrom": [], "accounts": {}}));
+            let list = match account == "default" {
+                true => &mut list["allowFrom"],
+                false => &mut list["accounts"][account],
+            };
+            let mut entries = list.as_array().cloned().unwrap_or_default();
+            entries.push(entry.into());
+            *list = entries.into();
+        }
+        let is_name = |channel: &str| channel.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+        for (channel, list) in channels.into_iter().filter(|(channel, _)| is_name(channel)) {
+            self.write(&format!("credentials/{channel}-allowFrom.json"), &list.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Exports the paired devices.
+    fn devices(&self, db: &Connection) -> Result<(), String> {
+        let sql =
+            "SELECT device_id, json_object('publicKey', public_key, 'displayName', display_name, 'platform', platform,
+                'clientId', client_id, 'clientMode', client_mode, 'role', role, 'roles', json(roles_json),
+                'scopes', json(scopes_json), 'approvedScopes', json(approved_scopes_json), 'tokens', json(tokens_json),
+                'createdAtMs', created_at_ms, 'approvedAtMs', approved_at_ms, 'lastSeenAtMs', last_seen_at_ms)
+            FROM device_pairing_paired ORDER BY device_id";
+        let rows = optional_rows(db, sql, |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
+        let devices: Map<String, Value> =
+            rows.into_iter().filter_map(|(id, text)| Some((id, serde_json::from_str(&text).ok()?))).collect();
+        match devices.is_empty() {
+            true => Ok(()),
+            false => self.write("devices/paired.json", &Value::Object(devices).to_string()),
+        }
     }
 
     /// Returns the jobs of users, with their progress. OpenClaw has jobs of its own, which nothing here would answer.
@@ -231,6 +274,21 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     written.map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
+/// Returns the rows of a query; none if the database is too old to have the table.
+fn optional_rows<T>(
+    db: &Connection,
+    sql: &str,
+    row: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Vec<T>, String> {
+    let mut statement = match db.prepare(sql) {
+        Ok(statement) => statement,
+        Err(error) if error.to_string().contains("no such table") => return Ok(Vec::new()),
+        Err(error) => return Err(error.to_string()),
+    };
+    let rows = statement.query_map([], row).and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>);
+    rows.map_err(|error| error.to_string())
+}
+
 /// Returns the records of all sessions, by their keys.
 fn records(db: &Connection) -> rusqlite::Result<Map<String, Value>> {
     let mut statement = db.prepare("SELECT session_key, entry_json FROM session_nodes ORDER BY session_key")?;
@@ -351,6 +409,16 @@ mod tests {
         assert!(notes.contains("long text of the notes long text of the notes"), "{}", notes.len());
         let approvals = fs::read_to_string(exported.file("exec-approvals.json").unwrap()).unwrap();
         assert!(approvals.contains("/usr/bin/git"), "{approvals}");
+        let jobs: Value = serde_json::from_slice(&fs::read(exported.file("cron/jobs.json").unwrap()).unwrap()).unwrap();
+        let names: Vec<_> = jobs["jobs"].as_array().unwrap().iter().map(|job| &job["name"]).collect();
+        assert_eq!(names, ["Daily look", "Every hour"]);
+        let senders = fs::read_to_string(exported.file("credentials/telegram-allowFrom.json").unwrap()).unwrap();
+        assert_eq!(senders, r#"{"version":1,"allowFrom":["4711"],"accounts":{}}"#);
+        let devices: Value =
+            serde_json::from_slice(&fs::read(exported.file("devices/paired.json").unwrap()).unwrap()).unwrap();
+        let device = devices.as_object().unwrap().values().next().unwrap();
+        assert_eq!((&device["displayName"], &device["roles"]), (&json!("Desk"), &json!(["operator"])));
+        assert!(device["tokens"]["operator"]["token"].is_string());
         assert_eq!(exported.warnings.len(), 1, "{:?}", exported.warnings);
         assert!(exported.warnings[0].ends_with("jobs that OpenClaw runs for itself are not imported (3)"));
         assert_eq!(files(root.path()), before, "the source is not changed");
@@ -371,7 +439,8 @@ mod tests {
         fs::write(root.path().join("agents/main").join(AGENT), "not a database").unwrap();
         let (exported, folder) = exported(root.path());
         let jobs: Value = serde_json::from_slice(&fs::read(exported.file("cron/jobs.json").unwrap()).unwrap()).unwrap();
-        assert_eq!(jobs["jobs"], json!([{"id": "j1", "name": "Daily", "state": {"nextRunAtMs": 5}}]));
+        let added: Vec<_> = jobs["jobs"].as_array().unwrap().iter().filter(|job| job["id"] == "j1").collect();
+        assert_eq!(added, [&json!({"id": "j1", "name": "Daily", "state": {"nextRunAtMs": 5}})]);
         assert_eq!(folder, root.path().join("agents/main"));
         assert!(exported.warnings.iter().any(|warning| warning.contains("openclaw-agent.sqlite: ")));
     }

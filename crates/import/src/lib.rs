@@ -1,4 +1,5 @@
-//! The import of OpenClaw's state: config, sessions, transcripts, auth profiles, skills and cron jobs.
+//! The import of OpenClaw's state: config, sessions, transcripts, auth profiles, approvals, approved senders, paired
+//! devices, skills and cron jobs.
 //!
 //! The source is only read. First everything is examined and an [`ImportPlan`] is made: [`preview`] ends there. Then
 //! files are copied, each atomically, and last the sessions are stored in one go: an interrupted import can be repeated.
@@ -8,8 +9,10 @@ mod copy;
 mod cron;
 mod database;
 mod defaults;
+mod devices;
 mod error;
 mod plan;
+mod senders;
 mod settings;
 mod skills;
 mod source;

@@ -16,7 +16,7 @@ use super::{
     cron,
     database::ExportedState,
     defaults::DefaultDifference,
-    settings, skills,
+    devices, senders, settings, skills,
     source::{self, OpenclawState},
     transcripts::{self, ImportAction},
 };
@@ -57,10 +57,16 @@ pub struct ImportCounts {
     pub auth_profiles: Vec<ImportAction>,
     pub skills: Vec<ImportAction>,
     pub cron_jobs: Vec<ImportAction>,
+    /// Senders that may write to the agent on a chat channel.
+    pub senders: Vec<ImportAction>,
+    /// Paired devices.
+    pub devices: Vec<ImportAction>,
+    /// Approval rules for commands.
+    pub approvals: Vec<ImportAction>,
 }
 
 impl ImportPlan {
-    /// Returns a file of the source, from its database if it is there.
+    /// Returns a file or folder of the source, from its database if it is there.
     pub(crate) fn source_file(&self, source: &OpenclawState, name: &str) -> PathBuf {
         let exported = self.exported.as_ref().and_then(|exported| exported.file(name));
         exported.unwrap_or_else(|| source.root.join(name))
@@ -90,6 +96,8 @@ pub(crate) fn make(
     plan.warnings.extend(plan.exported.iter().flat_map(|exported| exported.warnings.clone()));
     let config = settings::config(&mut plan, source, paths, options);
     settings::approvals(&mut plan, source, paths, options);
+    senders::plan_senders(&mut plan, source, paths);
+    devices::plan_devices(&mut plan, source, paths);
     skills::plan_skills(&mut plan, source, &config, paths, options);
     cron::plan_jobs(&mut plan, source, &config, paths, options);
     for (agent, folder) in &agents {

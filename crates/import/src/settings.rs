@@ -80,7 +80,11 @@ fn chosen_config(
     if includes(&Value::Object(fields)) {
         plan.warn(&from.display(), "includes other files with $include; they are not imported");
     }
-    for problem in Config::read(to, &text).problems {
+    let read = Config::read(to, &text);
+    for (path, why) in read.config.unsupported_channels() {
+        plan.warn(&path, &why);
+    }
+    for problem in read.problems {
         plan.warn(&to.display(), &format!("not valid after the import: {problem}"));
     }
     Some(text)
@@ -117,18 +121,24 @@ pub(crate) fn approvals(plan: &mut ImportPlan, source: &OpenclawState, paths: &P
     let text = match fs::read_to_string(&from) {
         Ok(text) => text,
         Err(reason) if reason.kind() == ErrorKind::NotFound => return,
-        Err(reason) => return plan.warn(&from.display(), &format!("not imported: {reason}")),
+        Err(reason) => {
+            plan.counts.approvals.push(ImportAction::Broken);
+            return plan.warn(&from.display(), &format!("not imported: {reason}"));
+        }
     };
     if let Err(why) = ApprovalPolicy::parse(&text) {
+        plan.counts.approvals.push(ImportAction::Broken);
         return plan.warn(&from.display(), &format!("not imported: {why}"));
     }
     let exists = to.exists();
     if exists && copy::is_same(&from, &to).unwrap_or(false) {
-        return;
+        return plan.counts.approvals.push(ImportAction::Same);
     }
     if exists && !options.replace_existing {
+        plan.counts.approvals.push(ImportAction::Kept);
         return plan.warn(&to.display(), "already exists and is kept; replace it with --force");
     }
+    plan.counts.approvals.push(if exists { ImportAction::Updated } else { ImportAction::New });
     plan.copies.push(PlannedCopy { backup: exists.then(|| backup_path(&to)), to, what: CopyContent::Text(text) });
     plan.warn(&name, "copied; the stricter of this file and tools.exec in the config applies");
 }

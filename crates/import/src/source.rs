@@ -19,16 +19,11 @@ const STATE_DIRS: [&str; 3] = [".openclaw", ".clawdbot", ".moltbot"];
 const CONFIGS: [&str; 3] = ["openclaw.json", "clawdbot.json", "moltbot.json"];
 
 /// Items of a state directory that are not imported, and why.
-const NOT_IMPORTED: [(&str, &str); 15] = [
+const NOT_IMPORTED: [(&str, &str); 13] = [
     ("workspace", "workspaces are not copied, except for skills; agents.defaults.workspace points to them"),
     ("hooks", "hooks are not imported; install them with: homard hooks install"),
     ("extensions", "plugins are not imported; install them with: homard plugins install"),
-    (
-        "credentials",
-        "pairings are not imported; to keep them, copy credentials/telegram-*.json into the state directory",
-    ),
     ("identity", "Homard has its own identity"),
-    ("devices", "devices must be paired again"),
     ("nodes", "nodes are not supported yet"),
     ("subagents", "unfinished sub-agent runs are not continued"),
     ("sandbox", "container records are not imported; Homard has its own sandbox"),
@@ -39,8 +34,8 @@ const NOT_IMPORTED: [(&str, &str); 15] = [
     ("settings", "speech and wake words are not supported yet"),
     (
         "state/openclaw.sqlite",
-        "of the databases of OpenClaw 2026.9, sessions, transcripts, auth profiles, cron jobs and exec approvals are \
-         imported; pairings, devices and all else are not",
+        "of the databases of OpenClaw 2026.9, sessions, transcripts, auth profiles, cron jobs, exec approvals, approved \
+         senders and paired devices are imported; all else is not",
     ),
 ];
 

@@ -23,8 +23,8 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum From {
-    /// Import config, sessions, transcripts, auth profiles, skills and cron jobs of OpenClaw 2026.2 or 2026.9; does
-    /// not change its files
+    /// Import config, sessions, transcripts, auth profiles, approvals, approved senders, paired devices, skills and
+    /// cron jobs of OpenClaw 2026.2 or 2026.9; does not change its files
     #[command(after_help = "Examples:
   homard import openclaw --dry-run      show what would be imported
   homard import openclaw                import from ~/.openclaw

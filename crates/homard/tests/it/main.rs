@@ -16,6 +16,7 @@ mod config_effects;
 mod context;
 mod conversations;
 mod cron;
+mod devices;
 mod docs;
 mod doctor;
 mod drops;

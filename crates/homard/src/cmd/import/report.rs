@@ -24,7 +24,7 @@ pub(in crate::cmd) struct ImportReport<'a> {
 }
 
 impl ImportReport<'_> {
-    fn counts(&self) -> [(&'static str, &[ImportAction]); 6] {
+    fn counts(&self) -> [(&'static str, &[ImportAction]); 9] {
         let counts = &self.plan.counts;
         [
             ("config", &counts.config),
@@ -33,6 +33,9 @@ impl ImportReport<'_> {
             ("auth profiles", &counts.auth_profiles),
             ("skills", &counts.skills),
             ("cron jobs", &counts.cron_jobs),
+            ("approvals", &counts.approvals),
+            ("senders", &counts.senders),
+            ("devices", &counts.devices),
         ]
     }
 

@@ -252,7 +252,7 @@ impl CompactionFixture {
     async fn request_for(&self, text: &str) -> Request {
         let (run, message) = (RunId::parse(text).unwrap(), User::text(text, 1));
         let inbound = Inbound::plain(run, InboundSender::new("owner", "agent"), self.key.clone(), message);
-        let SubmitOutcome::New(tape) = self.hub.submit(inbound).await.unwrap().disposition else { panic!("not new") };
+        let SubmitOutcome::New(tape) = self.hub.submit(inbound).await.unwrap().outcome else { panic!("not new") };
         let TapeState::Ended(end) = Subscriber::new(tape).end().await else { panic!("{text} did not end") };
         assert_eq!(end.outcome, Outcome::Done, "{text}");
         self.script.requests().pop().unwrap().request

@@ -15,7 +15,7 @@ use tracing::warn;
 use crate::{
     JournalInner, disk,
     layout::FileId,
-    metrics, outbox, runs, sessions,
+    metrics, outbox, run_search, runs, sessions,
     state::{MAX_CACHED_TRANSCRIPTS, PendingRecord, PendingRename, WriterState},
     usage::UsageTally,
 };
@@ -73,6 +73,7 @@ impl CheckpointedRows {
             let sql = "DELETE FROM moving WHERE agent = ?1 AND target = ?2";
             db.prepare_cached(sql)?.execute([file.agent.as_str(), &file.name])?;
         }
+        run_search::summarize(db)?;
         runs::prune(db, keep, now_ms)?;
         outbox::prune(db, now_ms)
     }

@@ -13,7 +13,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::{disk, layout::StateLayout};
 
 /// Schema migrations, one per version.
-const MIGRATIONS: [&str; 6] = ["
+const MIGRATIONS: [&str; 7] = ["
     CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
     CREATE TABLE boot(epoch INTEGER PRIMARY KEY, at INTEGER NOT NULL, clean INTEGER NOT NULL);
     CREATE TABLE run(
@@ -63,6 +63,11 @@ const MIGRATIONS: [&str; 6] = ["
     // Epochs of the processes in which a run started, separated by spaces; and its hold, as JSON.
     "ALTER TABLE run ADD COLUMN epochs TEXT;
     ALTER TABLE run ADD COLUMN hold TEXT;
+    ",
+    // What conditions on runs look at; see `run_search`.
+    "CREATE TABLE run_summary(
+        seq INTEGER PRIMARY KEY, run_id TEXT NOT NULL, skey TEXT NOT NULL, status TEXT NOT NULL, model TEXT NOT NULL,
+        error TEXT);
     ",
 ];
 

@@ -26,6 +26,7 @@ mod outbox;
 mod reads;
 mod repair;
 mod reserve;
+mod run_search;
 mod runs;
 mod sessions;
 mod start;
@@ -309,7 +310,10 @@ impl StoreReader for Journal {
 
     async fn runs(&self, query: &RunQuery) -> Result<Vec<RunRow>, Error> {
         let query = query.clone();
-        self.read(move |writer| runs::list(&writer.db, &query)).await
+        if query.key.is_some() || !query.filter.is_empty() {
+            return self.blocking(move |inner| inner.search_runs(&query)).await;
+        }
+        self.read(move |writer| runs::list(&writer.db, query.before.as_ref(), query.limit)).await
     }
 
     async fn find_run(&self, name: &str) -> Result<Option<RunId>, Error> {

@@ -6,8 +6,8 @@ use std::collections::{HashMap, HashSet};
 
 use homard_proto::{AgentId, CallId, EntryId, RunId, SessionId, SessionKey, message::Message, message::ToolResult};
 use homard_store::{
-    AbortReason, Accept, Attempt, EndRecord, Input, Options, ProcessEnd, Rec, RunQuery, RunRow, RunState, ToolClass,
-    ToolRow, UnfinishedRun, Verdict, recovery::assistant,
+    AbortReason, Accept, Attempt, EndRecord, Input, Options, ProcessEnd, Rec, RunRow, RunState, ToolClass, ToolRow,
+    UnfinishedRun, Verdict, recovery::assistant,
 };
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 use serde::{Deserialize, Serialize};
@@ -225,13 +225,17 @@ pub(crate) fn row(db: &Connection, run: &RunId) -> Result<Option<RunRow>> {
     db.prepare_cached("SELECT * FROM run WHERE run_id = ?1")?.query_row([run.as_str()], decode).optional()
 }
 
-/// Returns stored runs, newest first.
-pub(crate) fn list(db: &Connection, query: &RunQuery) -> Result<Vec<RunRow>> {
+/// Returns the run with a sequence number.
+pub(crate) fn row_at(db: &Connection, seq: i64) -> Result<Option<RunRow>> {
+    db.prepare_cached("SELECT * FROM run WHERE seq = ?1")?.query_row([seq], decode).optional()
+}
+
+/// Returns the newest runs of all sessions.
+pub(crate) fn list(db: &Connection, before: Option<&RunId>, limit: usize) -> Result<Vec<RunRow>> {
     let sql =
         "SELECT * FROM run WHERE seq < coalesce((SELECT seq FROM run WHERE run_id = ?1), iif(?1 IS NULL, 9e18, 0))
-               AND (?2 IS NULL OR skey = ?2) ORDER BY seq DESC LIMIT ?3";
-    let (before, key) = (query.before.as_ref().map(RunId::as_str), query.key.as_ref().map(SessionKey::as_str));
-    db.prepare_cached(sql)?.query_map(params![before, key, query.limit], decode)?.collect()
+               ORDER BY seq DESC LIMIT ?2";
+    db.prepare_cached(sql)?.query_map(params![before.map(RunId::as_str), limit], decode)?.collect()
 }
 
 /// Returns the run started by a channel event. On channels whose ids are unique only within a chat, an event is

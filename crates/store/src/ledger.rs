@@ -198,7 +198,9 @@ impl Ledger {
         let before_order =
             query.before.as_ref().map_or(u64::MAX, |run| self.runs.get(run).map_or(0, |entry| entry.order));
         let is_match = |entry: &&LedgerRun| {
-            entry.order < before_order && query.key.as_ref().is_none_or(|key| entry.row.key == *key)
+            entry.order < before_order
+                && query.key.as_ref().is_none_or(|key| entry.row.key == *key)
+                && query.filter.matches(&entry.row)
         };
         let mut found: Vec<_> = self.runs.values().filter(is_match).collect();
         found.sort_by_key(|entry| std::cmp::Reverse(entry.order));

@@ -12,6 +12,7 @@ pub mod outbox;
 pub mod record;
 pub mod recovery;
 pub mod repair;
+pub mod run_filter;
 pub mod timeline;
 pub mod usage;
 
@@ -26,6 +27,7 @@ pub use record::{
     AbortReason, Accept, Authority, EndRecord, Failure, FailureKind, Hold, Input, OnRestart, Options, Origin, Outcome,
     PromptMode, Rec, RunOverrides, RunRow, RunState, Sender, Start, ToolClass, Verdict,
 };
+pub use run_filter::RunFilter;
 pub use timeline::{RunTimeline, SpanKind, TimelineSpan};
 
 /// Errors of a store.
@@ -116,6 +118,8 @@ pub trait StoreReader: Send + Sync {
 pub struct RunQuery {
     /// Only runs of this session.
     pub key: Option<SessionKey>,
+    /// Only runs that meet these conditions.
+    pub filter: RunFilter,
     /// Only runs accepted before this one.
     pub before: Option<RunId>,
     /// Maximum number of runs.

@@ -219,6 +219,9 @@ pub struct PromptStats {
     /// What was omitted or cut; only in the first request with this prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shortened: Option<PromptCuts>,
+    /// Id of the system prompt and the tools in the request log, if they were kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
 }
 
 fn is_none(count: &u64) -> bool {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use homard_proto::message::Usage;
 use homard_runtime::ambient::iso;
 use homard_store::{
-    DeliveryState, Outcome, RunRow, RunState, TimelineSpan,
+    DeliveryState, RunRow, RunState, TimelineSpan,
     usage::{UsageSum, day_of},
 };
 use serde_json::{Map, Value, json};
@@ -18,26 +18,20 @@ pub fn run_row(row: &RunRow) -> Value {
         "runId": row.run, "sessionKey": row.key, "sessionId": row.session, "method": row.method,
         "principal": row.principal, "acceptedAt": row.accepted_at, "startedAt": row.started_at, "host": row.host,
     });
-    let status_fields = match &row.state {
-        RunState::Accepted => json!({"status": "accepted"}),
-        RunState::Running => json!({"status": "running"}),
-        RunState::Absorbed(_) => json!({"status": "absorbed"}),
-        RunState::Held => json!({"status": "held", "heldAt": row.hold.map(|hold| hold.held_at)}),
-        RunState::Ended(ended) => {
-            let status = match ended.outcome {
-                Outcome::Done => "ok",
-                Outcome::Aborted(_) => "aborted",
-                Outcome::Failed(_) => "error",
-            };
-            json!({
-                "status": status, "error": ended.outcome.error(), "endedAt": ended.ended_at,
-                "durationMs": ended.ended_at.saturating_sub(row.accepted_at), "provider": ended.model.0,
-                "model": ended.model.1, "usage": usage_payload(&ended.usage),
-            })
-        }
+    payload["status"] = row.status().into();
+    let state_fields = match &row.state {
+        RunState::Accepted | RunState::Running | RunState::Absorbed(_) => Value::Null,
+        RunState::Held => json!({"heldAt": row.hold.map(|hold| hold.held_at)}),
+        RunState::Ended(ended) => json!({
+            "error": ended.outcome.error(), "endedAt": ended.ended_at,
+            "durationMs": ended.ended_at.saturating_sub(row.accepted_at), "provider": ended.model.0,
+            "model": ended.model.1, "usage": usage_payload(&ended.usage),
+        }),
     };
-    if let (Value::Object(payload), Value::Object(status_fields)) = (&mut payload, status_fields) {
-        payload.extend(status_fields);
+    if let (Value::Object(payload), Value::Object(state_fields)) = (&mut payload, state_fields) {
+        payload.extend(state_fields);
+    }
+    if let Value::Object(payload) = &mut payload {
         payload.retain(|_, value| !value.is_null());
     }
     payload

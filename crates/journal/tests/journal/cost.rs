@@ -7,8 +7,8 @@ use homard_store::{Outcome, Rec};
 
 use crate::words::*;
 
-/// Number of plain runs in one session, about a second of steady load.
-const RUNS: u64 = 50;
+/// Number of plain runs in one session: some seconds of steady load, in which runs are summarized once.
+const RUNS: u64 = 300;
 
 /// Size of a page in the write-ahead log, with its header.
 const PAGE: u64 = 4096 + 24;

@@ -11,4 +11,5 @@ mod files;
 mod random;
 mod rot;
 mod samples;
+mod search;
 mod words;

@@ -8,7 +8,8 @@
 //! compared with the bare disk, [`disk`] for what a run writes, [`recovery`] after a kill. Tools compared with
 //! equivalent programs: [`exec`] and [`search`]. Many subscribers: [`fanout`]. Long transcripts: [`turn`]. Hooks and
 //! plugins: [`hooks`]. Ten thousand of something: [`sockets`] that subscribe, [`stalled`] readers, [`sessions`] in a
-//! list. Long load: [`soak`]. The interactive [`chat`] on a [`pseudo_terminal`]. Other gateways: [`peers`].
+//! list, [`runs`] to search. Long load: [`soak`]. The interactive [`chat`] on a [`pseudo_terminal`]. Other gateways:
+//! [`peers`].
 
 mod acks;
 mod chat;
@@ -25,6 +26,7 @@ mod process;
 mod pseudo_terminal;
 mod recovery;
 mod report;
+mod runs;
 mod search;
 mod sessions;
 mod soak;
@@ -107,6 +109,8 @@ pub(crate) enum BenchPart {
     Stopped,
     /// Listing ten thousand sessions
     Sessions,
+    /// Listing and searching a hundred thousand runs, and a session of five thousand messages
+    Runs,
     /// Disk writes of a plain run
     Disk,
     /// Idle memory, overhead of a run, and runs per second
@@ -191,6 +195,7 @@ async fn measure(binary: &Path) -> Result<BenchReport> {
     stalled::measure(&stalled_gateway, &mut report).await?;
     drop(stalled_gateway);
     sessions::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
+    runs::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
     disk::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
     recovery::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
     turn::measure(binary, &config(model.port()), logs.path(), &mut report).await?;
@@ -219,6 +224,7 @@ async fn measure_part(part: BenchPart, binary: &Path) -> Result<BenchReport> {
             stalled::measure(&gateway, &mut report).await?;
         }
         BenchPart::Sessions => sessions::measure(binary, &config, logs.path(), &mut report).await?,
+        BenchPart::Runs => runs::measure(binary, &config, logs.path(), &mut report).await?,
         BenchPart::Disk => disk::measure(binary, &config, logs.path(), &mut report).await?,
         BenchPart::Chat => chat::measure(binary, &config, logs.path(), &mut report)?,
         BenchPart::Load => {

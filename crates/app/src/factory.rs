@@ -29,6 +29,8 @@ use homard_prompt::{
     shortening,
 };
 use homard_providers::HttpClient;
+use homard_request_log::RequestLog;
+use homard_runtime::ambient::Ambient;
 use homard_schedule::Schedule;
 use homard_secrets::Secrets;
 use homard_settings::{
@@ -66,6 +68,8 @@ pub struct AgentFactory {
     pub channels: Channels,
     /// The security audit log.
     pub audit: Audit,
+    /// Where the prompts of model requests are kept.
+    pub request_log: RequestLog,
     /// The values that are masked in the log.
     masks: Arc<OnceLock<Masks>>,
     shared: Arc<Mutex<FactoryState>>,
@@ -90,6 +94,13 @@ pub(super) struct AgentSet {
     pub remark: Option<String>,
     /// Warnings. The agents work nevertheless, without the broken part.
     pub warnings: Vec<String>,
+}
+
+/// Opens the log of the prompts of model requests.
+fn request_log(paths: &Paths, config: &Config) -> RequestLog {
+    let ambient = Ambient::system();
+    let max_bytes = config.trace.keep_prompt_bytes.unwrap_or(homard_request_log::DEFAULT_MAX_BYTES);
+    RequestLog::open(paths.state.join("prompts"), max_bytes, move || ambient.now_ms())
 }
 
 impl AgentFactory {
@@ -122,6 +133,7 @@ impl AgentFactory {
             plugins,
             channels,
             audit,
+            request_log: request_log(paths, &loaded.config),
             masks: Arc::default(),
             shared: Arc::default(),
         };

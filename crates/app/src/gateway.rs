@@ -209,6 +209,7 @@ fn methods(
     methods.extend(methods::audit::methods(&app.journal, &app.factory.audit));
     methods.push(methods::backup::method(&app.journal, paths));
     methods.push(methods::plugins::method(&app.factory.plugins));
+    methods.push(methods::mcp::method(&app.factory.tool_deps.mcp));
     methods
 }
 

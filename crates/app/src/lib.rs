@@ -220,6 +220,7 @@ fn rules(config: &Config, factory: &AgentFactory) -> HubRules {
         history: history_limits(config),
         hooks: factory.plugins.hooks(),
         audit: factory.audit.clone(),
+        request_log: factory.request_log.clone(),
         working_dirs: factory.working_dirs(config),
         ..HubRules::default()
     }

@@ -45,6 +45,11 @@ impl McpConnections {
         servers
     }
 
+    /// Returns the status of all servers.
+    pub(crate) fn status(&self) -> Vec<ServerStatus> {
+        self.servers().as_ref().map(|servers| servers.status()).unwrap_or_default()
+    }
+
     /// Waits until the set of tools has changed.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;

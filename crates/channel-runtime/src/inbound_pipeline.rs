@@ -297,6 +297,8 @@ impl InboundPipeline {
                     sender = incoming.sender.id,
                     "ignored a command of a non-owner"
                 );
+                let reason = ignored_reason(&self.account_key.0, &incoming, DropReason::Command);
+                self.status.ignored(self.now(), reason);
             }
             AccessDecision::Admit { was_mentioned, .. } => {
                 return Some(AdmittedMessage { was_mentioned, is_control: is_control && is_owner, is_owner, incoming });
@@ -312,6 +314,7 @@ impl InboundPipeline {
                 let context_message =
                     ContextMessage { sender: envelope::sender(&incoming), text: incoming.text.clone() };
                 self.history().add(&chat_key(&incoming), context_message);
+                self.status.ignored(self.now(), unmentioned_reason(&self.account_key.0, &incoming));
             }
             AccessDecision::Drop(reason) => {
                 tracing::debug!(
@@ -404,6 +407,15 @@ impl InboundPipeline {
     fn now(&self) -> u64 {
         self.hub.ambient().now_ms()
     }
+}
+
+/// Says why messages of a group are not answered, and which setting would change that.
+fn unmentioned_reason(channel: &str, incoming: &Incoming) -> String {
+    let group = &incoming.peer.id;
+    format!(
+        "group {group}: messages that do not mention the agent are not answered, only kept as context; to answer all, \
+         write /activation always there, or set channels.{channel}.groups.{group}.requireMention to false"
+    )
 }
 
 /// Says why a sender's message was ignored, and which setting would change that. Omits the message's text.

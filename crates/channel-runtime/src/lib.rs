@@ -51,6 +51,7 @@ use self::{
 
 pub use approve::{ApprovedSender, SenderApproval, approve};
 pub use http_routes::HttpRoutes;
+pub use status::Incident;
 
 /// The chat platforms of a gateway. Clones share their state.
 #[derive(Clone)]
@@ -142,7 +143,7 @@ impl AccountRuntime {
     }
 
     /// Returns recent incidents, oldest first.
-    pub fn incidents(&self) -> Vec<(u64, String)> {
+    pub fn incidents(&self) -> Vec<Incident> {
         self.status.incidents()
     }
 }

@@ -23,13 +23,24 @@ struct AccountStatusInner {
     inbound_at: Option<u64>,
     outbound_at: Option<u64>,
     /// Incidents, oldest first.
-    incidents: Vec<(u64, String)>,
+    incidents: Vec<Incident>,
+}
+
+/// Something that happened to an account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Incident {
+    /// Time in milliseconds since the epoch.
+    pub at: u64,
+    /// What happened.
+    pub text: String,
+    /// True if a message was not answered, or a reply not delivered, because of it.
+    pub is_loss: bool,
 }
 
 impl AccountStatusInner {
-    fn add_incident(&mut self, at: u64, text: String) {
-        if self.incidents.last().is_none_or(|(_, last)| *last != text) {
-            self.incidents.push((at, text));
+    fn add_incident(&mut self, incident: Incident) {
+        if self.incidents.last().is_none_or(|last| last.text != incident.text) {
+            self.incidents.push(incident);
             let old = self.incidents.len().saturating_sub(MAX_INCIDENTS);
             self.incidents.drain(..old);
         }
@@ -41,14 +52,15 @@ impl AccountStatus {
     pub(crate) fn started(&self, at: u64) {
         let mut inner = self.lock();
         (inner.is_running, inner.started_at) = (true, Some(at));
-        inner.add_incident(at, "started".to_owned());
+        inner.add_incident(Incident { at, text: "started".to_owned(), is_loss: false });
     }
 
     /// Records that receiving stopped; `why` is `None` if it was requested.
     pub(crate) fn stopped(&self, at: u64, why: Option<String>) {
         let mut inner = self.lock();
         (inner.is_running, inner.is_up, inner.stopped_at) = (false, false, Some(at));
-        inner.add_incident(at, why.as_ref().map_or_else(|| "stopped".to_owned(), |why| format!("stopped: {why}")));
+        let text = why.as_ref().map_or_else(|| "stopped".to_owned(), |why| format!("stopped: {why}"));
+        inner.add_incident(Incident { at, text, is_loss: false });
         inner.error = why;
     }
 
@@ -60,7 +72,8 @@ impl AccountStatus {
             ConnectionState::Conflict { why, .. } | ConnectionState::Down { why, .. } => (false, Some(why.clone())),
         };
         inner.is_up = is_up;
-        inner.add_incident(at, error.clone().unwrap_or_else(|| "connected".to_owned()));
+        let text = error.clone().unwrap_or_else(|| "connected".to_owned());
+        inner.add_incident(Incident { at, text, is_loss: false });
         inner.error = error;
     }
 
@@ -72,8 +85,8 @@ impl AccountStatus {
     /// Records that a message was ignored, and why. Repetitions are recorded only once in a while.
     pub(crate) fn ignored(&self, at: u64, text: String) {
         let mut inner = self.lock();
-        if !inner.incidents.iter().rev().take(MAX_INCIDENTS / 2).any(|(_, known)| *known == text) {
-            inner.add_incident(at, text);
+        if !inner.incidents.iter().rev().take(MAX_INCIDENTS / 2).any(|known| known.text == text) {
+            inner.add_incident(Incident { at, text, is_loss: true });
         }
     }
 
@@ -82,7 +95,9 @@ impl AccountStatus {
         let mut inner = self.lock();
         match error {
             None => inner.outbound_at = Some(at),
-            Some(why) => inner.add_incident(at, format!("not sent: {why}")),
+            Some(why) => {
+                inner.add_incident(Incident { at, text: format!("not sent: {why}"), is_loss: true });
+            }
         }
     }
 
@@ -108,7 +123,7 @@ impl AccountStatus {
     }
 
     /// Returns recent incidents, oldest first.
-    pub(crate) fn incidents(&self) -> Vec<(u64, String)> {
+    pub(crate) fn incidents(&self) -> Vec<Incident> {
         self.lock().incidents.clone()
     }
 

@@ -18,7 +18,7 @@ use crate::{
     methods::{
         agent, agents,
         chat::{history, inject, resume, send},
-        commands, cron, devices, health, logs, models, runs,
+        commands, cron, devices, health, logs, models, prompts, runs,
         sessions::{self, change, compact, queries},
         startup, stubs, subscriptions, system, system_info, tasks, usage,
     },
@@ -135,6 +135,7 @@ const BUILT_IN: &[BuiltIn] = &[
     BuiltIn { name: "runs.get", scope: Scope::Read, handler: |call| Box::pin(runs::get(call)) },
     BuiltIn { name: "runs.trace", scope: Scope::Read, handler: |call| Box::pin(runs::trace(call)) },
     BuiltIn { name: "runs.tools", scope: Scope::Read, handler: |call| Box::pin(runs::tools(call)) },
+    BuiltIn { name: "runs.prompt", scope: Scope::Read, handler: |call| Box::pin(prompts::prompt(call)) },
     BuiltIn { name: "runs.held", scope: Scope::Read, handler: |call| Box::pin(runs::held(call)) },
     BuiltIn { name: "runs.release", scope: Scope::Write, handler: |call| Box::pin(runs::release(call)) },
     BuiltIn { name: "runs.drop", scope: Scope::Write, handler: |call| Box::pin(runs::drop_held(call)) },

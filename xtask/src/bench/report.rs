@@ -228,6 +228,12 @@ impl BenchReport {
         }
     }
 
+    /// Adds the response times of a request, of which the slowest percent may not take longer than the limit.
+    pub(super) fn response(&mut self, name: &str, times: &[Duration], limit_ms: f64) {
+        self.add(format!("{name}, p50"), percentile(times, 50), "ms", BenchTarget::None);
+        self.add(format!("{name}, p99"), percentile(times, 99), "ms", BenchTarget::AtMost(limit_ms));
+    }
+
     /// Adds messages that this many clients got accepted, the time of each, and the sync rate of the bare disk just
     /// before.
     pub(super) fn acks(&mut self, clients: usize, times: &[Duration], elapsed: Duration, bare: f64) {

@@ -41,6 +41,7 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
     ("homard-queue", AllowedDependencies::Use(&["homard-proto", "homard-policy"])),
     ("homard-command", AllowedDependencies::Use(&["homard-proto", "homard-approvals", "homard-queue"])),
     ("homard-secrets", AllowedDependencies::Use(&["homard-proto"])),
+    ("homard-request-log", AllowedDependencies::Use(&[])),
     (
         "homard-prompt",
         AllowedDependencies::Use(&[
@@ -91,6 +92,7 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
             "homard-queue",
             "homard-command",
             "homard-prompt",
+            "homard-request-log",
             "homard-secrets",
         ]),
     ),
@@ -146,6 +148,7 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
             "homard-workspace",
             "homard-prompt",
             "homard-agent",
+            "homard-request-log",
             "homard-schedule",
         ]),
     ),
@@ -251,6 +254,7 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
             "homard-proto",
             "homard-providers",
             "homard-queue",
+            "homard-request-log",
             "homard-runtime",
             "homard-schedule",
             "homard-secrets",

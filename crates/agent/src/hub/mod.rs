@@ -10,6 +10,7 @@ mod hook_events;
 mod inbound;
 mod lifecycle;
 mod live_status;
+mod model_requests;
 mod recover;
 mod registry;
 mod request;
@@ -26,6 +27,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use homard_approvals::ExecApprovals;
 use homard_audit::Audit;
 use homard_queue::slots::Slots;
+use homard_request_log::RequestLog;
 use homard_runtime::ambient::Ambient;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -48,7 +50,7 @@ pub use config::FencedStore;
 pub use held::{HeldError, drop_records};
 pub use homard_events::trace::{HeldRun, RunTrace};
 pub use homard_store::{
-    RunQuery,
+    RunFilter, RunQuery,
     usage::{UsageQuery, UsageSum, day_of},
 };
 pub use hook_events::HubHooks;
@@ -56,6 +58,7 @@ pub(crate) use inbound::is_answer_due;
 pub use inbound::{HTTP, Inbound, InboundId, InboundOptions, InboundReply, InboundSender, InboundSession, SCHEDULE};
 pub use lifecycle::HubLifecycle;
 pub use live_status::{LiveRunStatus, RunProgress};
+pub use model_requests::{LoggedRequest, ModelRequests, RequestError};
 pub use recover::{CrashLoops, RecoveryResult};
 pub(crate) use request::Admission;
 pub use request::{
@@ -135,6 +138,11 @@ impl Hub {
     /// Returns the audit log.
     pub fn audit(&self) -> Audit {
         self.0.config.rules().audit.clone()
+    }
+
+    /// Returns where the prompts of model requests are kept.
+    pub fn request_log(&self) -> RequestLog {
+        self.0.config.rules().request_log.clone()
     }
 
     /// Accepts a message. When this returns `Ok`, the message is on disk and its run will end exactly once.

@@ -13,6 +13,7 @@ use homard_hooks::Hooks;
 use homard_prompt::history_limits::HistoryLimits;
 use homard_proto::{Route, RunId, SessionKey};
 use homard_queue::settings::QueueOverrides;
+use homard_request_log::RequestLog;
 use homard_store::{Error as StoreError, RunRow};
 
 use crate::{
@@ -40,6 +41,8 @@ pub struct HubRules {
     pub hooks: Hooks,
     /// The security audit log.
     pub audit: Audit,
+    /// Where the prompts of model requests are kept.
+    pub request_log: RequestLog,
     /// Usage budgets.
     pub budgets: BudgetLimits,
     /// Working directories that a request may name.

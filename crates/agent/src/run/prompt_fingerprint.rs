@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use homard_model::{ModelSpec, Request};
 use homard_prompt::sections::PromptSection;
+use homard_request_log::{LoggedPrompt, LoggedSection, LoggedTool, PromptId, RequestLog};
 use homard_store::timeline::{ModelRequestSpan, PromptStats};
 
 use super::{RunScope, prune};
@@ -18,18 +19,13 @@ pub(crate) struct PromptFingerprint {
     tools: u64,
     /// Number of messages, and the hash of the last one.
     messages: (usize, u64),
+    /// Id of the system prompt and the tools in the request log, if they are kept there.
+    id: Option<PromptId>,
 }
 
 impl PromptFingerprint {
     fn of(spec: &ModelSpec, parts: &[PromptSection], request: &Request) -> Self {
-        let mut rest = &*request.system;
-        let sections = parts.iter().map(|part| {
-            let end = rest.char_indices().nth(part.chars).map_or(rest.len(), |(end, _)| end);
-            let (section, remainder) = rest.split_at(end);
-            rest = remainder;
-            (part.name, hashed(section))
-        });
-        let sections: Vec<_> = sections.collect();
+        let sections = section_texts(parts, &request.system).map(|(name, text)| (name, hashed(text))).collect();
         let names: Vec<_> = request.tools.iter().map(|tool| (&tool.name, &tool.description)).collect();
         Self {
             model: (spec.provider.clone(), spec.model.clone()),
@@ -39,7 +35,13 @@ impl PromptFingerprint {
                 request.messages.len(),
                 request.messages.len().checked_sub(1).map_or(0, |last| message_hash(request, last)),
             ),
+            id: None,
         }
+    }
+
+    /// True if the system prompt and the tools equal those of another request.
+    fn has_prompt_of(&self, other: &Self) -> bool {
+        self.sections == other.sections && self.tools == other.tools
     }
 
     /// Returns the first part that differs from the previous request; `None` if messages were only appended.
@@ -70,7 +72,13 @@ pub(super) fn describe_request(
 ) -> ModelRequestSpan {
     let shortened = scope.prompt.rendered.as_mut().and_then(|rendered| rendered.shortened.take());
     let parts = scope.prompt.rendered.as_ref().map(|rendered| rendered.prompt.parts.as_slice()).unwrap_or_default();
-    let fingerprint = PromptFingerprint::of(spec, parts, request);
+    let mut fingerprint = PromptFingerprint::of(spec, parts, request);
+    let known = scope.context.stats.fingerprint().filter(|previous| fingerprint.has_prompt_of(previous));
+    fingerprint.id = match known.and_then(|previous| previous.id) {
+        Some(id) => Some(id),
+        None => keep(&scope.io.hub.config.rules().request_log, parts, request),
+    };
+    let id = fingerprint.id.map(|id| id.to_string());
     let previous = scope.context.stats.set_fingerprint(fingerprint.clone());
     let is_new = previous.as_ref().is_none_or(|previous| previous.sections != fingerprint.sections);
     let sections = parts.iter().filter(|_| is_new).map(|part| (part.name.to_owned(), part.chars as u64));
@@ -83,6 +91,7 @@ pub(super) fn describe_request(
         changed: previous.map_or_else(|| Some(String::new()), |previous| fingerprint.first_change(&previous, request)),
         pruned: prune::pruned_count(scope, spec),
         shortened,
+        id,
     };
     ModelRequestSpan {
         provider: spec.provider.clone(),
@@ -91,6 +100,32 @@ pub(super) fn describe_request(
         prompt,
         ..ModelRequestSpan::default()
     }
+}
+
+/// Keeps the system prompt and the tools of a request. Returns their id, if the log keeps them.
+fn keep(log: &RequestLog, parts: &[PromptSection], request: &Request) -> Option<PromptId> {
+    if !log.is_enabled() {
+        return None;
+    }
+    let sections = section_texts(parts, &request.system)
+        .map(|(name, text)| LoggedSection { name: name.to_owned(), text: text.to_owned() });
+    let tools = request.tools.iter().map(|tool| LoggedTool {
+        name: tool.name.clone(),
+        description: tool.description.clone(),
+        parameters: tool.parameters.clone(),
+    });
+    log.keep(&LoggedPrompt { sections: sections.collect(), tools: tools.collect() })
+}
+
+/// Returns the name and the text of each section of a system prompt.
+fn section_texts<'a>(parts: &'a [PromptSection], system: &'a str) -> impl Iterator<Item = (&'static str, &'a str)> {
+    let mut rest = system;
+    parts.iter().map(move |part| {
+        let end = rest.char_indices().nth(part.chars).map_or(rest.len(), |(end, _)| end);
+        let (section, remainder) = rest.split_at(end);
+        rest = remainder;
+        (part.name, section)
+    })
 }
 
 /// Returns the name of a credential, if it has one.

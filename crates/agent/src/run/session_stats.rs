@@ -46,6 +46,11 @@ impl SessionStats {
         self.lock().cuts = cuts;
     }
 
+    /// Returns the fingerprint of the last request.
+    pub(super) fn fingerprint(&self) -> Option<PromptFingerprint> {
+        self.lock().fingerprint.clone()
+    }
+
     /// Sets the fingerprint of a request. Returns the previous one.
     pub(super) fn set_fingerprint(&self, fingerprint: PromptFingerprint) -> Option<PromptFingerprint> {
         self.lock().fingerprint.replace(fingerprint)

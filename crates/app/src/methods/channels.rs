@@ -4,7 +4,7 @@ mod send;
 
 use std::{collections::BTreeMap, future::Future, time::Duration};
 
-use homard_channel_runtime::{AccountRuntime, ApprovedSender, Channels, SenderApproval, approve};
+use homard_channel_runtime::{AccountRuntime, ApprovedSender, Channels, Incident, SenderApproval, approve};
 use homard_channels::{
     Destination, Outgoing,
     pairing::{Error, MAX_PENDING, PairingRequest, PairingStore, TTL_MS},
@@ -115,24 +115,32 @@ async fn status(mut request: MethodRequest, context: ChannelMethods) -> Result<V
     }))
 }
 
+/// Maximum number of failed deliveries of an account that are returned, the newest.
+const MAX_FAILED: usize = 20;
+
 /// Returns the undelivered messages of an account, as far as known.
 fn undelivered(outbox: &[DeliveryRow], channel: &str, account: &str) -> Value {
-    let (mut waiting, mut unknown) = (0, Vec::new());
+    let (mut waiting, mut unknown, mut failed) = (0, Vec::new(), Vec::new());
     for row in outbox {
         let DeliveryTarget { channel: row_channel, account: row_account, to } = &row.delivery.target;
         let is_same_account = row_account == account || (row_account.is_empty() && account == DEFAULT_ACCOUNT);
         if row_channel != channel || !is_same_account {
             continue;
         }
-        match row.state {
+        let mut entry =
+            json!({"id": row.delivery.id, "to": to, "queuedAt": row.delivery.at, "runId": row.delivery.run});
+        match &row.state {
             DeliveryState::Queued | DeliveryState::Sending | DeliveryState::Failed { .. } => waiting += 1,
-            DeliveryState::Unknown => {
-                unknown.push(json!({"id": row.delivery.id, "to": to, "queuedAt": row.delivery.at}));
+            DeliveryState::Unknown => unknown.push(entry),
+            DeliveryState::Dead { reason } => {
+                entry["reason"] = json!(reason);
+                failed.push(entry);
             }
-            DeliveryState::Sent { .. } | DeliveryState::Dead { .. } => {}
+            DeliveryState::Sent { .. } => {}
         }
     }
-    json!({"waiting": waiting, "unknown": unknown})
+    let failed = failed.split_off(failed.len().saturating_sub(MAX_FAILED));
+    json!({"waiting": waiting, "unknown": unknown, "failed": failed})
 }
 
 /// Returns the state of one account.
@@ -167,8 +175,9 @@ async fn logs(mut request: MethodRequest, context: ChannelMethods) -> Result<Val
     }
     let mut lines: Vec<(u64, Value)> = Vec::new();
     for ((_, name), account) in accounts {
-        let incidents = account.incidents().into_iter();
-        lines.extend(incidents.map(|(at, text)| (at, json!({"ts": at, "accountId": name, "text": text}))));
+        let line =
+            |Incident { at, text, is_loss }| (at, json!({"ts": at, "accountId": name, "text": text, "loss": is_loss}));
+        lines.extend(account.incidents().into_iter().map(line));
     }
     lines.sort_by_key(|(at, _)| *at);
     let lines: Vec<_> = lines.into_iter().map(|(_, line)| line).collect();

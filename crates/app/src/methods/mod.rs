@@ -5,6 +5,8 @@ pub mod audit;
 pub mod backup;
 pub mod channels;
 pub mod config;
+mod hooks;
+pub(crate) mod mcp;
 pub mod plugins;
 mod skills;
 
@@ -20,6 +22,7 @@ use crate::reload::ConfigReloader;
 /// Returns all methods for the config, skills, approvals and channels.
 pub fn all(live: &ConfigReloader, paths: &Paths, approvals: &ExecApprovals, chats: &Channels) -> Vec<Method> {
     let files = config::methods(live, paths).into_iter().chain(skills::methods(live, paths));
+    let files = files.chain([hooks::method(live, paths)]);
     files.chain(approvals::methods(approvals)).chain(channels::methods(chats, live, paths)).collect()
 }
 

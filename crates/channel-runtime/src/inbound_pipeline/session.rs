@@ -144,7 +144,7 @@ impl InboundPipeline {
             Some(_) => return Ok(Some(SessionOwner::Other)),
             None => {}
         }
-        let query = RunQuery { key: Some(key.clone()), before: None, limit: MAX_RUNS };
+        let query = RunQuery { key: Some(key.clone()), limit: MAX_RUNS, ..RunQuery::default() };
         let runs = self.hub.runs().list(&query).await.map_err(|error| error.to_string())?;
         let owner = peer.owner_of(&record, &runs);
         if owner == SessionOwner::Peer {

@@ -10,6 +10,7 @@ pub(crate) mod health;
 pub(crate) mod logs;
 pub(crate) mod models;
 pub(crate) mod overrides;
+pub(crate) mod prompts;
 pub(crate) mod runs;
 pub(crate) mod sessions;
 pub(crate) mod startup;

@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use homard_agent::{
-    hub::{HeldError, RunQuery, RunTrace},
+    hub::{HeldError, RunFilter, RunQuery, RunTrace},
     wire::run_trace,
 };
 use homard_proto::{
-    AgentId, EntryId, ErrorShape, RunId, SessionKey,
+    AgentId, EntryId, ErrorShape, RunId,
     message::Message,
     method::{
         Params,
@@ -28,91 +28,24 @@ const DEFAULT_RUNS: usize = 50;
 /// Maximum total size, in bytes, of the tool results in a response.
 const MAX_RESULT_BYTES: usize = 4 * 1024 * 1024;
 
-/// Maximum number of stored runs that one request with conditions examines, so that it is answered quickly however many
-/// runs there are.
-const MAX_EXAMINED: usize = 2_000;
-
-/// Number of stored runs that are read at once to examine them.
-const EXAMINED_PAGE: usize = 500;
-
-/// Lists stored runs, newest first. With conditions, `next` says where the caller continues, if not all were examined.
+/// Lists stored runs, newest first. With conditions, `next` says where the caller continues, if there may be more.
 pub(crate) async fn list(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let ListParams { session_key: key, before, limit, status, agent_id, channel, model, search } = call.params()?;
     let key = key.map(|key| session_key(&call.server, ListParams::METHOD, &key)).transpose()?;
     let invalid = |error| ErrorShape::invalid(format!("invalid runs.list params: before: {error}"));
-    let mut before = before.map(|run| RunId::parse(&run).map_err(invalid)).transpose()?;
+    let before = before.map(|run| RunId::parse(&run).map_err(invalid)).transpose()?;
     let limit = limit.unwrap_or(DEFAULT_RUNS);
     let agent = agent_id.as_deref().map(AgentId::normalize);
-    let filter = RunFilter { status, agent, channel, model: lower(model), search: lower(search) };
+    let filter = RunFilter { status, agent, channel, model, search };
+    let is_filtered = !filter.is_empty();
+    let query = RunQuery { key, filter, before, limit };
+    let rows = call.server.hub.runs().list(&query).await.map_err(unavailable)?;
     let ts = call.server.hub.ambient().now_ms();
-    if filter.is_empty() {
-        let rows = call.server.hub.runs().list(&RunQuery { key, before, limit }).await.map_err(unavailable)?;
-        return Ok(json!({"ts": ts, "runs": rows.iter().map(run_trace::run_row).collect::<Vec<_>>()}).into());
-    }
-    let (mut runs, mut examined) = (Vec::new(), 0);
-    let next = loop {
-        let query = RunQuery { key: key.clone(), before: before.clone(), limit: EXAMINED_PAGE };
-        let rows = call.server.hub.runs().list(&query).await.map_err(unavailable)?;
-        for row in &rows {
-            let payload = run_trace::run_row(row);
-            before = Some(row.run.clone());
-            if filter.matches(&row.key, &payload) {
-                runs.push(payload);
-                if runs.len() == limit {
-                    break;
-                }
-            }
-        }
-        examined += rows.len();
-        if rows.len() < EXAMINED_PAGE && runs.len() < limit {
-            break None;
-        }
-        if runs.len() == limit || examined >= MAX_EXAMINED {
-            break before;
-        }
-    };
-    let mut answer = json!({"ts": ts, "runs": runs});
-    if let Some(next) = next {
-        answer["next"] = json!(next);
+    let mut answer = json!({"ts": ts, "runs": rows.iter().map(run_trace::run_row).collect::<Vec<_>>()});
+    if is_filtered && rows.len() == limit {
+        answer["next"] = json!(rows.last().map(|row| &row.run));
     }
     Ok(answer.into())
-}
-
-fn lower(text: Option<String>) -> Option<String> {
-    text.map(|text| text.to_ascii_lowercase())
-}
-
-/// Conditions that listed runs meet. Absent ones are met by every run; texts are in lower case.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct RunFilter {
-    status: Option<String>,
-    agent: Option<AgentId>,
-    channel: Option<String>,
-    model: Option<String>,
-    search: Option<String>,
-}
-
-impl RunFilter {
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// True if a run meets the conditions. `payload` is its row as clients get it.
-    fn matches(&self, key: &SessionKey, payload: &Value) -> bool {
-        let field = |name: &str| payload[name].as_str().unwrap_or_default();
-        let is_of_channel =
-            |channel: &String| key.rest().strip_prefix(channel.as_str()).is_some_and(|rest| rest.starts_with(':'));
-        let contains = |text: &str, part: &String| text.to_ascii_lowercase().contains(part.as_str());
-        let has_text = |part: &String| ["runId", "sessionKey", "error"].iter().any(|name| contains(field(name), part));
-        self.status.as_ref().is_none_or(|status| field("status") == status)
-            && self.agent.as_ref().is_none_or(|agent| key.agent() == Some(agent))
-            && self.channel.as_ref().is_none_or(is_of_channel)
-            && self
-                .model
-                .as_ref()
-                .is_none_or(|part| contains(&format!("{}/{}", field("provider"), field("model")), part))
-            && self.search.as_ref().is_none_or(has_text)
-    }
 }
 
 /// Returns one run.

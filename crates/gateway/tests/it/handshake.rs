@@ -335,7 +335,7 @@ async fn hello_lists_exactly_the_supported_methods_and_events() {
                     "chat.inject", "chat.resume", "chat.startup", "chat.metadata", "commands.list", "models.list",
                     "sessions.subscribe", "sessions.unsubscribe", "sessions.messages.subscribe",
                     "sessions.messages.unsubscribe", "tools.catalog", "tools.effective", "logs.tail", "node.list",
-                    "runs.list", "runs.get", "runs.trace", "runs.tools", "runs.held", "runs.release", "runs.drop", "usage.cost", "sessions.usage", "sessions.usage.timeseries",
+                    "runs.list", "runs.get", "runs.trace", "runs.tools", "runs.prompt", "runs.held", "runs.release", "runs.drop", "usage.cost", "sessions.usage", "sessions.usage.timeseries",
                     "sessions.usage.logs", "usage.status", "system.info", "system-event", "question.list", "plugin.approval.list",
                     "openclaw.approval.list", "themes.list", "models.authStatus", "tasks.list", "diagnostics.lanes",
                     "environments.list", "doctor.memory.status", "webSearch.status", "update.status", "node.pair.list",

@@ -17,7 +17,7 @@ const ADMIN: &[&str] = &["operator.admin"];
 
 /// Methods that accept unknown parameters: they change nothing, and clients request views that differ from version to
 /// version. `exec.approval.request` shows them; `wake` is as open in OpenClaw.
-const OPEN: [&str; 57] = [
+const OPEN: [&str; 59] = [
     "approval.history",
     "artifacts.list",
     "channels.pairing.list",
@@ -36,7 +36,9 @@ const OPEN: [&str; 57] = [
     "health",
     "homard.audit.end",
     "homard.backup.database",
+    "hooks.status",
     "last-heartbeat",
+    "mcp.status",
     "migrations.memory.plan",
     "models.authStatus",
     "models.list",

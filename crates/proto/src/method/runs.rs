@@ -79,6 +79,25 @@ params!(ToolsParams, "runs.tools", &["id"], |_| json!({
     "id": text(), "maxChars": {"type": "integer", "minimum": 1, "maximum": 500_000},
 }));
 
+/// Parameters of `runs.prompt`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PromptParams {
+    /// A run id, channel event, delivery id or the platform's message id; or `last`.
+    pub id: String,
+    /// Position of the request among the model requests of the run, from 0. Default: the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<usize>,
+    /// Maximum number of characters of each text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_chars: Option<usize>,
+}
+
+params!(PromptParams, "runs.prompt", &["id"], |_| json!({
+    "id": text(), "request": {"type": "integer", "minimum": 0},
+    "maxChars": {"type": "integer", "minimum": 1, "maximum": 500_000},
+}));
+
 /// Parameters of `runs.held`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -82,7 +82,9 @@ fn all() -> Vec<ParamsType> {
         },
         logs::{TailParams},
         models::{ListParams},
-        runs::{DropParams, GetParams, HeldParams, ListParams, ReleaseParams, ToolsParams, TraceParams},
+        runs::{
+            DropParams, GetParams, HeldParams, ListParams, PromptParams, ReleaseParams, ToolsParams, TraceParams,
+        },
         sessions::{
             CompactParams, CompactionsParams, CreateParams, DeleteParams, DescribeParams, ListParams, PatchParams,
             PreviewParams, ResetParams, ResolveParams, UndoCompactionParams,

@@ -54,4 +54,6 @@ impl Budgets {
 pub struct Trace {
     /// Number of newest runs that are kept; those of the last day are always kept. Default: 100000.
     pub keep_runs: Option<u32>,
+    /// Maximum size in bytes of the system prompts and tool lists that are kept for `runs.prompt`. A prompt is stored once, however many requests use it; those that were not used for the longest time are removed first. 0 keeps none. Default: 16777216.
+    pub keep_prompt_bytes: Option<u64>,
 }

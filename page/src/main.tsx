@@ -2,7 +2,10 @@ import { render } from "preact";
 import { App } from "./app";
 import { start } from "./lib/connection";
 import { startRouter } from "./lib/router";
-import "./style.css";
+import "./style/base.css";
+import "./style/chat.css";
+import "./style/runs.css";
+import "./style/views.css";
 
 const root = document.getElementById("app");
 if (root) {

@@ -6,6 +6,8 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { startModel } from "./browser/model.mjs";
+import { GUARD, installGuard, installPlugin } from "./browser/plugin.mjs";
+import { startTelegram } from "./browser/telegram.mjs";
 
 const BINARY = process.env.HOMARD_BIN ?? new URL("../../target/debug/homard", import.meta.url).pathname;
 const OUT = new URL("./unit/traces/", import.meta.url).pathname;
@@ -27,6 +29,7 @@ class Gateway {
       ...change.config,
     };
     writeFileSync(join(gateway.state, "homard.json"), JSON.stringify(config), { mode: 0o600 });
+    change.install?.(gateway.state);
     await gateway.run();
     return gateway;
   }
@@ -141,13 +144,34 @@ await unreachable.stop();
 const poor = await Gateway.start({ config: { budgets: { day: { cost: 0.000001 } } } });
 await poor.record("budget", "hello");
 await poor.stop();
-const small = await Gateway.start({ window: 16_000 });
-for (let turn = 0; turn < 30; turn += 1) {
-  await small.send(`stream 1500 1`, `fill-${turn}`);
-  const trace = await small.ended(`fill-${turn}`);
-  if (trace.steps.some(({ step }) => step === "compaction")) {
-    keep("compaction", trace);
-    break;
+const careful = await Gateway.start({ install: installPlugin, config: { plugins: { entries: { careful: { enabled: true } } } } });
+await careful.record("hook-block", 'tool exec {"command":"echo hi"}');
+await careful.stop();
+const guarded = await Gateway.start({ install: installGuard, config: { hooks: GUARD } });
+await guarded.record("guard-failed", "hello");
+await guarded.stop();
+const long = await Gateway.start();
+for (let turn = 0; turn < 4; turn += 1) {
+  await long.send(`more ${"word ".repeat(3_000)}${turn}`, `fill-${turn}`);
+  await long.ended(`fill-${turn}`);
+}
+await long.call("sessions.compact", { key: KEY });
+keep("compaction", await long.ended("last"));
+await long.stop();
+const telegram = await startTelegram();
+const chats = await Gateway.start({ config: { channels: { telegram: { enabled: true, botToken: "1:recorded", apiRoot: telegram.url, allowFrom: ["77", "78"] } } } });
+for (const [name, from] of [["delivered", 78], ["delivery-refused", 77]]) {
+  if (name === "delivery-refused") telegram.refused.add(String(from));
+  telegram.receive({ from, name: "ann", text: "hello from a chat" });
+  for (;;) {
+    const { runs: newest } = await chats.call("runs.list", { limit: 1 });
+    const trace = newest[0]?.sessionKey.endsWith(String(from)) ? await chats.ended(newest[0].runId) : undefined;
+    if (["sent", "dead"].includes(trace?.deliveries[0]?.status)) {
+      keep(name, trace);
+      break;
+    }
+    await pause(100);
   }
 }
-await small.stop();
+await chats.stop();
+telegram.close();

@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import { call, on, onOpen, RequestError } from "../lib/connection";
 import { messageOf } from "../lib/ui";
-import { addStored, answered, apply, dropEnded, emptyTranscript, forgetLive, place, resumed, textOf, type AgentEvent, type PendingMessage, type ResumedRun, type StoredMessage, type Transcript } from "./transcript";
+import { addStored, answered, apply, dropEnded, emptyTranscript, failed, forgetLive, place, resumed, textOf, type AgentEvent, type PendingMessage, type ResumedRun, type StoredMessage, type Transcript } from "./transcript";
 
 const PAGE = 200;
 
@@ -68,8 +68,9 @@ export class OpenSession {
   constructor(readonly key: string) {
     this.stops = [
       on<AgentEvent>("agent", (event) => this.handle(event)),
-      on<{ sessionKey: string; runId: string; state: string; message?: StoredMessage }>("chat", (event) => {
+      on<{ sessionKey: string; runId: string; state: string; message?: StoredMessage; errorMessage?: string }>("chat", (event) => {
         if (event.sessionKey !== key || event.state === "delta") return;
+        if (event.state === "error" && event.errorMessage) failed(this.transcript, event.runId, event.errorMessage, Date.now());
         // A command is answered at once, and neither it nor the reply is stored.
         void this.read().then(() => {
           if (event.message) answered(this.transcript, event.runId, textOf(event.message), event.message.timestamp ?? Date.now());
@@ -145,7 +146,8 @@ export class OpenSession {
       const history = await call<History>("chat.history", { sessionKey: this.key, limit: PAGE });
       if (history.sessionId !== this.sessionId) {
         this.transcript.messages = [];
-        this.transcript.failures.clear();
+        // A session gets its id with the first message, which may have failed already.
+        if (this.sessionId !== undefined) this.transcript.failures.clear();
         this.sessionId = history.sessionId;
       }
       const oldest = history.messages[0]?.__openclaw?.seq ?? 0;
@@ -221,6 +223,7 @@ export class OpenSession {
       const answer = await call<{ status: string; disposition?: string; position?: number; summary?: string }>("chat.send", params);
       this.outbox.delete(runId);
       place(this.transcript, runId, answer.disposition ?? answer.status, answer.position ?? null);
+      if (answer.status === "error" && answer.summary) failed(this.transcript, runId, answer.summary, Date.now());
       // The response is the end if the run needs no model, or has ended before a reconnect.
       if (answer.status !== "started" && answer.status !== "in_flight") void this.read();
     } catch (error) {

@@ -289,6 +289,12 @@ export function place(transcript: Transcript, runId: string, disposition: string
   transcript.pending = transcript.pending.map((sent) => (sent.runId === runId ? { ...sent, state, position } : sent));
 }
 
+/** Keeps why a run failed. One that failed before it started has no event of its own. */
+export function failed(transcript: Transcript, runId: string, text: string, at: number): void {
+  if (!transcript.failures.has(runId)) transcript.failures.set(runId, { text, at });
+  transcript.ended.add(runId);
+}
+
 /** Keeps the reply to a message of ours that was answered without being stored. */
 export function answered(transcript: Transcript, runId: string, reply: string, at: number): void {
   const sent = transcript.pending.find((pending) => pending.runId === runId);

@@ -250,7 +250,7 @@ export function Search({ value, onInput, label }: { value: string; onInput: (tex
         type="search"
         data-search
         aria-label={label}
-        placeholder={`${label}  /`}
+        placeholder="Search  /"
         value={value}
         onInput={(event) => onInput(event.currentTarget.value)}
         onKeyDown={(event) => {

@@ -1,4 +1,6 @@
 // The trace of a run as data: labels, causes, the log view and the report.
+import { link } from "../lib/router";
+import { adviceFor, type Advice } from "./advice";
 import { clock, compact, cost, count, duration } from "../lib/format";
 
 export interface Usage {
@@ -220,6 +222,8 @@ export function cacheNote(step: Step): string {
 export interface Cause {
   title: string;
   text: string;
+  /** What can be done about it. */
+  next: Advice | null;
   /** Index of the step that shows it. */
   step: number;
   tone: "bad" | "warn";
@@ -227,23 +231,53 @@ export interface Cause {
 
 /** Why a message was not answered, or not delivered, or took long: the most important reason first. */
 export function causes(trace: Trace): Cause[] {
+  return [...ownCauses(trace), ...deliveryCauses(trace), ...stepCauses(trace)];
+}
+
+/** What the state of the run says. */
+function ownCauses({ run, steps }: Trace): Cause[] {
   const found: Cause[] = [];
-  const { run, steps, deliveries } = trace;
   const lastFailure = steps.findLastIndex((step) => isFailure(step) && step.step !== "tool");
-  if (run.status === "error") found.push({ title: "The run failed", text: run.error ?? "without a reason", step: lastFailure, tone: "bad" });
-  if (run.status === "aborted") found.push({ title: "The run was stopped", text: run.error ?? "by a user or by /stop", step: steps.length - 1, tone: "warn" });
-  if (run.status === "held") found.push({ title: "The run is held", text: "It was active at several crashes in a row and may be their cause. Release it to try again, or drop it.", step: steps.findLastIndex(({ step }) => step === "held"), tone: "warn" });
-  if (run.host && run.host !== run.runId) found.push({ title: "Answered by another run", text: `The message was steered into, or collected by, the run ${run.host}.`, step: -1, tone: "warn" });
-  for (const delivery of deliveries) {
-    if (delivery.status === "dead" || delivery.status === "failed") found.push({ title: delivery.status === "dead" ? "The reply was not delivered" : "The delivery failed and will be retried", text: `${delivery.channel} to ${delivery.to}: ${delivery.reason ?? "no reason"}`, step: -1, tone: "bad" });
-    if (delivery.status === "unknown") found.push({ title: "It is not known whether the reply was delivered", text: delivery.reason ?? "", step: -1, tone: "warn" });
+  if (run.status === "error") {
+    const { what, next } = adviceFor(run.error ?? "without a reason");
+    found.push({ title: "The run failed", text: what, next, step: lastFailure, tone: "bad" });
   }
+  if (run.status === "aborted") {
+    const { what, next } = adviceFor(run.error ?? "by a user or by /stop");
+    found.push({ title: "The run was stopped", text: what, next, step: steps.length - 1, tone: "warn" });
+  }
+  if (run.status === "held") found.push({ title: "The run is held", text: "It was active at several crashes in a row and may be their cause.", next: { text: "Release it to try again, or drop it" }, step: steps.findLastIndex(({ step }) => step === "held"), tone: "warn" });
+  if (run.status === "accepted") {
+    const busy = steps.findLast(({ step }) => step === "busy");
+    found.push({ title: "The message waits", text: busy ? `The session is busy with ${busy.activity ?? "another run"}.` : "Another run of the session comes first, or all slots are in use.", next: { text: "Wait, or stop the run that comes first", href: link("runs", "", { session: run.sessionKey, status: "running" }) }, step: -1, tone: "warn" });
+  }
+  if (run.host && run.host !== run.runId) found.push({ title: "Answered by another run", text: `The message was steered into, or collected by, the run ${run.host}.`, next: { text: "Open that run", href: link("runs", run.host) }, step: -1, tone: "warn" });
+  return found;
+}
+
+function deliveryCauses({ deliveries }: Trace): Cause[] {
+  return deliveries.flatMap((delivery): Cause[] => {
+    const place = `${delivery.channel} to ${delivery.to}`;
+    if (delivery.status === "dead" || delivery.status === "failed") {
+      const { what, next } = adviceFor(delivery.reason ?? "no reason");
+      return [{ title: delivery.status === "dead" ? "The reply was not delivered" : "The delivery failed and will be retried", text: `${place}: ${what}`, next: next ?? { text: "Test the channel", href: link("channels") }, step: -1, tone: "bad" }];
+    }
+    if (delivery.status === "unknown") return [{ title: "It is not known whether the reply was delivered", text: `${place}: ${delivery.reason ?? ""}`, next: { text: "Look into the chat; the reply is in the conversation", href: link("channels") }, step: -1, tone: "bad" }];
+    return [];
+  });
+}
+
+/** What single steps say. */
+function stepCauses({ run, steps }: Trace): Cause[] {
+  const found: Cause[] = [];
   const down = steps.reduce((sum, step) => sum + (step.step === "down" ? step.ms : 0), 0);
-  if (down > 0) found.push({ title: "The gateway was down during this run", text: `For ${duration(down)} no process was running; the run was resumed afterwards.`, step: steps.findIndex(({ step }) => step === "down"), tone: "warn" });
+  if (down > 0) found.push({ title: "The gateway was down during this run", text: `For ${duration(down)} no process was running; the run was resumed afterwards.`, next: { text: "Look for the reason in the log", href: link("logs") }, step: steps.findIndex(({ step }) => step === "down"), tone: "warn" });
+  const blocked = steps.find((step) => step.step === "hook" && /block|refus|reject|deny|denied|cancel|withheld/i.test(step.decision ?? ""));
+  if (blocked) found.push({ title: `The hook ${blocked.hook} intervened`, text: `${blocked.point}: ${blocked.decision}`, next: { text: "Check this hook, or disable it", href: link("hooks") }, step: steps.indexOf(blocked), tone: "warn" });
   const switched = steps.filter(({ step }) => step === "switched");
-  if (switched.length && run.status === "ok") found.push({ title: "Another model answered", text: switched.map(({ fromModel, reason, why }) => `${fromModel}: ${why || reason}`).join("; "), step: steps.indexOf(switched[0]!), tone: "warn" });
+  if (switched.length && run.status === "ok") found.push({ title: "Another model answered", text: switched.map(({ fromModel, reason, why }) => `${fromModel}: ${why || reason}`).join("; "), next: { text: "Check the model that failed", href: link("models") }, step: steps.indexOf(switched[0]!), tone: "warn" });
   const failed = steps.filter((step) => step.step === "tool" && step.isError);
-  if (failed.length) found.push({ title: failed.length === 1 ? `The tool ${failed[0]!.name} failed` : `${failed.length} tool calls failed`, text: [...new Set(failed.map(({ name }) => name))].join(", "), step: steps.indexOf(failed[0]!), tone: "warn" });
+  if (failed.length) found.push({ title: failed.length === 1 ? `The tool ${failed[0]!.name} failed` : `${failed.length} tool calls failed`, text: [...new Set(failed.map(({ name }) => name))].join(", "), next: null, step: steps.indexOf(failed[0]!), tone: "warn" });
   return found;
 }
 

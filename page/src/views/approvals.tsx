@@ -1,9 +1,10 @@
 // Approvals: commands that wait for a decision, devices and senders that want access, and earlier decisions.
 import { useEffect } from "preact/hooks";
 import { ApprovalCard, useApprovals } from "../lib/approval";
+import { RemoveButton } from "../lib/actions";
 import { call, may, offers, on } from "../lib/connection";
 import { visible } from "../lib/format";
-import { act, Badge, confirmed, Empty, Head, Problem, Time, useLoad } from "../lib/ui";
+import { act, Badge, Empty, Head, Problem, Time, useLoad } from "../lib/ui";
 
 interface Device {
   deviceId: string;
@@ -38,7 +39,7 @@ interface Decided {
 }
 interface Data {
   devices: { pending: PairRequest[]; paired: Device[] };
-  senders: { requests: SenderRequest[]; channels: { channel: string; approved: string[] }[] };
+  senders: { requests: SenderRequest[]; channels: { channel: string; approved: string[]; approvedByAccount?: Record<string, string[]> }[] };
   history: Decided[];
 }
 
@@ -58,6 +59,10 @@ export default function Approvals() {
     const stops = ["exec.approval.resolved", "device.pair.requested", "device.pair.resolved"].map((event) => on(event, reload));
     return () => stops.forEach((stop) => stop());
   }, []);
+  const approved = (data?.senders.channels ?? []).flatMap(({ channel, approved, approvedByAccount }) => [
+    ...approved.map((id) => ({ channel, accountId: undefined, id })),
+    ...Object.entries(approvedByAccount ?? {}).flatMap(([accountId, ids]) => ids.map((id) => ({ channel, accountId, id }))),
+  ]);
   const nothing = data && pending.length + data.devices.pending.length + data.senders.requests.length === 0;
   const after = (done: Promise<boolean>) => void done.then(reload);
   return (
@@ -131,15 +136,7 @@ export default function Approvals() {
                   </th>
                   <td class="narrow-hide">{(device.scopes ?? []).map((scope) => scope.replace("operator.", "")).join(", ")}</td>
                   <td class="tools">
-                    <button
-                      type="button"
-                      class="small danger"
-                      onClick={async () => {
-                        if (await confirmed("Remove this device?", "Its token becomes invalid at once, and its connections are closed.", "Remove")) after(act(() => call("device.pair.remove", { deviceId: device.deviceId }), "Removed"));
-                      }}
-                    >
-                      Remove
-                    </button>
+                    <RemoveButton name={device.label ?? device.displayName ?? device.deviceId} title="Remove this device?" text="Its token becomes invalid at once, and its connections are closed." remove={() => call("device.pair.remove", { deviceId: device.deviceId })} after={reload} />
                   </td>
                 </tr>
               ))}
@@ -147,29 +144,19 @@ export default function Approvals() {
           </table>
         </section>
       ) : null}
-      {data?.senders.channels.some(({ approved }) => approved.length > 0) ? (
+      {approved.length ? (
         <section>
           <h2>Approved senders</h2>
           <ul class="rows">
-            {data.senders.channels.flatMap(({ channel, approved }) =>
-              approved.map((id) => (
-                <li key={`${channel}/${id}`}>
-                  <span class="grow">
-                    {channel}: {visible(id)}
-                  </span>
-                  <button
-                    type="button"
-                    class="small danger"
-                    disabled={!may("pairing")}
-                    onClick={async () => {
-                      if (await confirmed("Revoke this sender?", "Their messages are ignored from now on.", "Revoke")) after(act(() => call("channels.pairing.revoke", { channel, id }), "Revoked"));
-                    }}
-                  >
-                    Revoke
-                  </button>
-                </li>
-              )),
-            )}
+            {approved.map(({ channel, accountId, id }) => (
+              <li key={`${channel}/${accountId ?? ""}/${id}`}>
+                <span class="grow">
+                  {channel}
+                  {accountId ? ` ${visible(accountId)}` : ""}: {visible(id)}
+                </span>
+                <RemoveButton action="Revoke" done="Revoked" name={id} title="Revoke this sender?" text="Their messages are ignored from now on." disabled={!may("pairing")} remove={() => call("channels.pairing.revoke", { channel, id, ...(accountId ? { accountId } : {}) })} after={reload} />
+              </li>
+            ))}
           </ul>
         </section>
       ) : null}

@@ -1,10 +1,12 @@
 // Channels: their accounts and what is undelivered, and the first steps to add one.
 import { useState } from "preact/hooks";
+import { AddButton, FormDialog, RemoveButton } from "../lib/actions";
 import { setValue } from "../lib/config";
 import { call, may } from "../lib/connection";
 import { visible } from "../lib/format";
+import { NotDelivered, type Outbox } from "../lib/outbox";
 import { link } from "../lib/router";
-import { act, Badge, confirmed, Dialog, Empty, Head, Problem, Time, useCall, useLoad } from "../lib/ui";
+import { act, Badge, Dialog, Empty, Head, Problem, Time, useCall, useLoad } from "../lib/ui";
 
 interface Account {
   accountId: string;
@@ -17,7 +19,7 @@ interface Account {
   lastInboundAt?: number | null;
   lastOutboundAt?: number | null;
   probe?: { ok: boolean; error?: string; bot?: { username?: string; name?: string }; hints?: string[] };
-  undelivered?: { waiting: number; unknown: { id: string; to: string; queuedAt: number }[] };
+  outbox?: Outbox;
 }
 interface Status {
   channelOrder: string[];
@@ -28,7 +30,6 @@ interface Status {
 export default function Channels() {
   const { data, error, reload } = useLoad(() => call<Status>("channels.status"));
   const [probed, setProbed] = useState<Status | null>(null);
-  const [isAdding, add] = useState(false);
   const [logOf, showLog] = useState<string | null>(null);
   const shown = probed ?? data;
   const probe = () =>
@@ -44,15 +45,20 @@ export default function Channels() {
           </button>
         ) : null}
         {may("admin") ? (
-          <button type="button" class="primary" onClick={() => add(true)}>
-            Add Telegram
-          </button>
+          <>
+            <AddButton label="Add Telegram" after={reload}>
+              {(close) => <AddTelegram onClose={close} />}
+            </AddButton>
+            <AddButton label="Add a webhook" after={reload}>
+              {(close) => <AddWebhook onClose={close} />}
+            </AddButton>
+          </>
         ) : null}
       </Head>
       {error ? <Problem error={error} retry={reload} /> : null}
       {shown && shown.channelOrder.length === 0 ? (
         <Empty title="No channels yet">
-          {may("admin") ? "Add Telegram with the token of a bot" : "An administrator can add one"}; other channels are described in <code>homard docs channels</code>.
+          {may("admin") ? "Add Telegram with the token of a bot, or a webhook for a program of your own." : "An administrator can add one."}
         </Empty>
       ) : null}
       <div class="grid">
@@ -64,7 +70,7 @@ export default function Channels() {
                 <Badge tone={account.connected ? "ok" : account.lastError ? "bad" : account.running ? "live" : "quiet"}>{account.connected ? "connected" : account.running ? "connecting" : account.configured ? "stopped" : "not configured"}</Badge>
               </h2>
               {account.lastError ? <Problem error={visible(account.lastError)} /> : null}
-              {account.probe ? account.probe.ok ? <p>The platform answers: {visible(account.probe.bot?.username ?? account.probe.bot?.name ?? "ok")}.</p> : <Problem error={visible(account.probe.error ?? "no answer")} /> : null}
+              {account.probe ? <Probed channel={channel} probe={account.probe} /> : null}
               {account.probe?.hints?.map((hint) => (
                 <p class="note" key={hint}>
                   {hint}
@@ -76,9 +82,9 @@ export default function Channels() {
                     received <Time at={account.lastInboundAt} relative />{" "}
                   </>
                 ) : null}
-                {account.undelivered?.waiting ? `${account.undelivered.waiting} messages wait for delivery. ` : ""}
-                {account.undelivered?.unknown.length ? `It is not known whether ${account.undelivered.unknown.length} messages were delivered.` : ""}
+                {account.outbox?.waiting ? `${account.outbox.waiting} messages wait for delivery. ` : ""}
               </p>
+              {account.outbox ? <NotDelivered outbox={account.outbox} /> : null}
               <div class="actions start">
                 <button type="button" class="small" onClick={() => showLog(channel)}>
                   Log
@@ -87,59 +93,81 @@ export default function Channels() {
                   Runs
                 </a>
                 {may("admin") ? (
-                  <button
-                    type="button"
-                    class="small danger"
-                    onClick={async () => {
-                      if (await confirmed("Log out of this account?", "Its credentials are removed from the configuration, and it disconnects.", "Log out")) void act(() => call("channels.logout", { channel, accountId: account.accountId }), "Logged out").then(reload);
-                    }}
-                  >
-                    Log out
-                  </button>
+                  <RemoveButton action="Log out" done="Logged out" name={account.accountId} title="Log out of this account?" text="Its credentials are removed from the configuration, and it disconnects." remove={() => call("channels.logout", { channel, accountId: account.accountId })} after={reload} />
                 ) : null}
               </div>
             </section>
           )),
         )}
       </div>
-      {isAdding ? (
-        <AddTelegram
-          onClose={() => {
-            add(false);
-            reload();
-          }}
-        />
-      ) : null}
       {logOf ? <ChannelLog channel={logOf} onClose={() => showLog(null)} /> : null}
     </section>
   );
 }
 
+type Probe = NonNullable<Account["probe"]>;
+
+/** The answer of the platform, with the address under which people find the bot. */
+function Probed({ channel, probe }: { channel: string; probe: Probe }) {
+  if (!probe.ok) return <Problem error={visible(probe.error ?? "no answer")} />;
+  const name = probe.bot?.username;
+  const isLinked = channel === "telegram" && name !== undefined && /^\w+$/.test(name);
+  return (
+    <p>
+      The platform answers: {visible(name ?? probe.bot?.name ?? "ok")}.{" "}
+      {isLinked ? (
+        <a href={`https://t.me/${name}`} target="_blank" rel="noopener noreferrer">
+          Open the chat with the bot
+        </a>
+      ) : null}
+    </p>
+  );
+}
+
 function AddTelegram({ onClose }: { onClose: () => void }) {
   const [token, setToken] = useState("");
+  const submit = () => setValue(["channels", "telegram"], { enabled: true, botToken: token.trim() });
+  const intro = (
+    <p>
+      Write <code>/newbot</code> to <a href="https://t.me/BotFather" target="_blank" rel="noopener noreferrer">@BotFather</a> in Telegram, and enter the token that it returns. It is stored in the configuration file.
+    </p>
+  );
   return (
-    <Dialog title="Add Telegram" onClose={onClose}>
-      <p>
-        Write <code>/newbot</code> to <a href="https://t.me/BotFather" target="_blank" rel="noopener noreferrer">@BotFather</a> in Telegram, and enter the token that it returns. It is stored in the configuration file.
-      </p>
-      <form
-        onSubmit={async (event) => {
-          event.preventDefault();
-          if (await act(() => setValue(["channels", "telegram"], { enabled: true, botToken: token.trim() }), "Telegram was added")) onClose();
-        }}
-      >
-        <label>
-          Bot token
-          <input type="password" autocomplete="off" required autofocus value={token} onInput={(event) => setToken(event.currentTarget.value)} />
-        </label>
-        <div class="actions">
-          <button type="submit" class="primary">
-            Add
-          </button>
-        </div>
-      </form>
-      <p class="muted small">People who write to the bot get a code; approve it under Approvals.</p>
-    </Dialog>
+    <FormDialog title="Add Telegram" submit={submit} done="Telegram was added" onClose={onClose} intro={intro} outro={<p class="muted small">People who write to the bot get a code; approve it under Approvals.</p>}>
+      <label>
+        Bot token
+        <input type="password" autocomplete="off" required autofocus value={token} onInput={(event) => setToken(event.currentTarget.value)} />
+      </label>
+    </FormDialog>
+  );
+}
+
+/** A secret for signatures, as long as a key of HMAC-SHA256. */
+function newSecret(): string {
+  return Array.from(crypto.getRandomValues(new Uint8Array(32)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+function AddWebhook({ onClose }: { onClose: () => void }) {
+  const [name, setName] = useState("");
+  const [secret, setSecret] = useState(newSecret);
+  const [url, setUrl] = useState("");
+  const submit = () => setValue(["channels", "webhook", "accounts", name.trim()], { secret, ...(url.trim() ? { url: url.trim() } : {}) });
+  const intro = <p>A program sends messages to this gateway by HTTP, and gets the replies at its own address. Both directions are signed with the secret.</p>;
+  return (
+    <FormDialog title="Add a webhook" submit={submit} done="The webhook was added" onClose={onClose} intro={intro} outro={<p class="muted small">It is reached at <code>/channels/webhook/{visible(name.trim() || "NAME")}</code>.</p>}>
+      <label>
+        Name
+        <input required autofocus pattern="[a-z0-9_\-]+" value={name} onInput={(event) => setName(event.currentTarget.value)} />
+      </label>
+      <label>
+        Secret
+        <input required minLength={16} class="mono" value={secret} onInput={(event) => setSecret(event.currentTarget.value)} />
+      </label>
+      <label>
+        Address for replies (optional)
+        <input type="url" placeholder="https://" value={url} onInput={(event) => setUrl(event.currentTarget.value)} />
+      </label>
+    </FormDialog>
   );
 }
 

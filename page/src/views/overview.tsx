@@ -3,8 +3,10 @@ import { useEffect } from "preact/hooks";
 import { ApprovalCard, useApprovals } from "../lib/approval";
 import { call, health, may, on } from "../lib/connection";
 import { compact, cost, count, duration, sessionName, visible } from "../lib/format";
+import { NotDelivered, type Outbox } from "../lib/outbox";
 import { link } from "../lib/router";
 import { Badge, Empty, Head, now, Problem, Status, Time, useLoad } from "../lib/ui";
+import { adviceFor } from "../runs/advice";
 import type { Run } from "../runs/trace";
 
 interface Lane {
@@ -19,7 +21,7 @@ interface Account {
   connected?: boolean;
   running?: boolean;
   lastError?: string | null;
-  undelivered?: { waiting: number; unknown: { id: string; to: string; queuedAt: number }[] };
+  outbox?: Outbox;
 }
 interface Data {
   runs: Run[];
@@ -28,7 +30,16 @@ interface Data {
   today: { totalCost: number; totalTokens: number };
   budget: number | null;
   accounts: [string, Account][];
+  /** Messages of channels that were not answered, newest first. */
+  losses: { channel: string; ts: number; text: string }[];
+  /** Devices and senders that wait for an approval. */
+  requests: string[];
 }
+
+const MAX_LOSSES = 8;
+
+/** Replies that were refused, and senders that wait for an approval, have rows of their own. */
+const SHOWN_ELSEWHERE = /^not sent: | requested pairing;/;
 
 async function load(): Promise<Data> {
   const [runs, held, lanes, usage, channels, config] = await Promise.all([
@@ -39,8 +50,32 @@ async function load(): Promise<Data> {
     call<{ channelAccounts: Record<string, Account[]> }>("channels.status"),
     call<{ parsed?: { budgets?: { day?: { cost?: number } } } }>("config.get"),
   ]);
+  const [losses, requests] = await Promise.all([readLosses(Object.keys(channels.channelAccounts)), readRequests()]);
   const accounts = Object.entries(channels.channelAccounts).flatMap(([channel, list]) => list.map((account) => [channel, account] as [string, Account]));
-  return { runs: runs.runs, held: held.runs, lanes: lanes.lanes, today: usage.totals, budget: config.parsed?.budgets?.day?.cost ?? null, accounts };
+  return { runs: runs.runs, held: held.runs, lanes: lanes.lanes, today: usage.totals, budget: config.parsed?.budgets?.day?.cost ?? null, accounts, losses, requests };
+}
+
+async function readLosses(channels: string[]): Promise<Data["losses"]> {
+  const logs = await Promise.all(
+    channels.map(async (channel) => {
+      // A channel that is named in the configuration but has no usable account has no log.
+      const { lines } = await call<{ lines: { ts: number; text: string; loss: boolean }[] }>("channels.logs", { channel }).catch(() => ({ lines: [] }));
+      return lines.filter(({ loss, text }) => loss && !SHOWN_ELSEWHERE.test(text)).map(({ ts, text }) => ({ channel, ts, text }));
+    }),
+  );
+  return logs
+    .flat()
+    .sort((left, right) => right.ts - left.ts)
+    .slice(0, MAX_LOSSES);
+}
+
+async function readRequests(): Promise<string[]> {
+  if (!may("pairing")) return [];
+  const [devices, senders] = await Promise.all([
+    call<{ pending: { displayName?: string; clientId?: string }[] }>("device.pair.list"),
+    call<{ requests: { senderLabel: string; channelLabel: string }[] }>("channels.pairing.list"),
+  ]);
+  return [...devices.pending.map(({ displayName, clientId }) => `The device ${displayName ?? clientId ?? ""} wants to connect`), ...senders.requests.map(({ senderLabel, channelLabel }) => `${senderLabel} wants to write to the agent on ${channelLabel}`)];
 }
 
 export default function Overview() {
@@ -54,10 +89,10 @@ export default function Overview() {
         reload();
       }, 700);
     };
-    const stop = on<{ stream: string }>("agent", ({ stream }) => stream === "lifecycle" && later());
+    const stops = [on<{ stream: string }>("agent", ({ stream }) => stream === "lifecycle" && later()), ...["device.pair.requested", "device.pair.resolved"].map((event) => on(event, later))];
     return () => {
       clearTimeout(timer);
-      stop();
+      stops.forEach((stop) => stop());
     };
   }, []);
   if (error && !data) return <section class="view"><Head title="Overview" /><Problem error={error} retry={reload} /></section>;
@@ -65,7 +100,7 @@ export default function Overview() {
   const active = data.runs.filter(({ status }) => status === "running");
   const waiting = data.runs.filter(({ status }) => status === "accepted");
   const failed = data.runs.filter(({ status, acceptedAt }) => status === "error" && acceptedAt > now.value - 86_400_000);
-  const broken = data.accounts.filter(([, account]) => account.lastError || (account.undelivered && (account.undelivered.waiting > 0 || account.undelivered.unknown.length > 0)));
+  const broken = data.accounts.filter(([, account]) => account.lastError || (account.outbox && account.outbox.waiting + account.outbox.unknown.length + account.outbox.failed.length > 0));
   const full = data.lanes.filter(({ queuedCount }) => queuedCount > 0);
   const degraded = (health.value?.degraded ?? []) as { part?: string; reason?: string; message?: string }[];
   return (
@@ -86,7 +121,7 @@ export default function Overview() {
         </div>
         <div>
           <dt>Approvals</dt>
-          <dd>{approvals.length}</dd>
+          <dd>{approvals.length + data.requests.length}</dd>
         </div>
         <div>
           <dt>Cost today</dt>
@@ -102,6 +137,19 @@ export default function Overview() {
       {approvals.map((approval) => (
         <ApprovalCard key={approval.id} approval={approval} showSession />
       ))}
+      {data.requests.length ? (
+        <section class="card">
+          <h2>Waiting for your approval</h2>
+          <ul class="rows">
+            {data.requests.map((text, at) => (
+              <li key={at}>
+                <span class="grow">{visible(text)}</span>
+                <a href={link("approvals")}>Approve or reject</a>
+              </li>
+            ))}
+          </ul>
+        </section>
+      ) : null}
       <div class="grid">
         <Rows title="Running" runs={active} none="Nothing is running." note={(run) => duration(Math.max(0, now.value - run.acceptedAt))} />
         <Rows title="Waiting" runs={waiting} none="Nothing waits." note={(run) => `for ${duration(Math.max(0, now.value - run.acceptedAt))}`}>
@@ -132,7 +180,7 @@ export default function Overview() {
         ) : null}
         {broken.length ? (
           <section class="card">
-            <h2>Undelivered</h2>
+            <h2>Channels</h2>
             <ul class="rows">
               {broken.map(([channel, account]) => (
                 <li key={`${channel}/${account.accountId}`}>
@@ -140,10 +188,25 @@ export default function Overview() {
                     <a href={link("channels")}>
                       {channel} {account.accountId}
                     </a>
-                    {account.lastError ? <div class="run-error">{visible(account.lastError)}</div> : null}
+                    {account.lastError ? <Failure error={account.lastError} /> : null}
+                    {account.outbox ? <NotDelivered outbox={account.outbox} /> : null}
                   </span>
-                  {account.undelivered?.waiting ? <Badge tone="warn">{account.undelivered.waiting} waiting</Badge> : null}
-                  {account.undelivered?.unknown.length ? <Badge tone="bad">{account.undelivered.unknown.length} unknown</Badge> : null}
+                  {account.outbox?.waiting ? <Badge tone="warn">{account.outbox.waiting} waiting</Badge> : null}
+                </li>
+              ))}
+            </ul>
+          </section>
+        ) : null}
+        {data.losses.length ? (
+          <section class="card">
+            <h2>Not answered</h2>
+            <ul class="rows">
+              {data.losses.map(({ channel, ts, text }) => (
+                <li key={`${ts} ${text}`}>
+                  <span class="grow">
+                    <a href={link("channels")}>{channel}</a> <span class="small">{visible(text)}</span>
+                  </span>
+                  <Time at={ts} relative />
                 </li>
               ))}
             </ul>
@@ -159,7 +222,7 @@ export default function Overview() {
 
 function Rows({ title, runs, none, note, children }: { title: string; runs: Run[]; none: string; note: (run: Run) => preact.ComponentChildren; children?: preact.ComponentChildren }) {
   return (
-    <section class="card">
+    <section class="card" aria-label={title}>
       <h2>{title}</h2>
       {runs.length === 0 ? <p class="muted">{none}</p> : null}
       <ul class="rows">
@@ -168,12 +231,23 @@ function Rows({ title, runs, none, note, children }: { title: string; runs: Run[
           <li key={run.runId}>
             <span class="grow">
               <a href={link("runs", run.runId)}>{visible(sessionName(run.sessionKey))}</a>
-              {run.error ? <div class="run-error">{visible(run.error).slice(0, 200)}</div> : null}
+              {run.error ? <Failure error={run.error} /> : null}
             </span>
             <span class="muted small num">{note(run)}</span>
           </li>
         ))}
       </ul>
     </section>
+  );
+}
+
+/** An error, and what can be done about it. */
+function Failure({ error }: { error: string }) {
+  const { what, next } = adviceFor(error);
+  return (
+    <>
+      <div class="run-error">{visible(what).slice(0, 240)}</div>
+      {next ? <div class="small">{next.href ? <a href={next.href}>{visible(next.text)}</a> : visible(next.text)}</div> : null}
+    </>
   );
 }

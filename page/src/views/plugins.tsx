@@ -1,8 +1,9 @@
 // Plugins: which are installed, and whether they run.
+import { SwitchButton } from "../lib/actions";
 import { setValue } from "../lib/config";
 import { may } from "../lib/connection";
 import { visible } from "../lib/format";
-import { act, Badge, Empty, Head, Problem, useCall } from "../lib/ui";
+import { Badge, Empty, Head, Problem, useCall } from "../lib/ui";
 
 interface Plugin {
   id: string;
@@ -36,9 +37,7 @@ export default function Plugins() {
             </span>
             <Badge tone={plugin.state === "error" ? "bad" : plugin.enabled ? "ok" : "quiet"}>{plugin.state}</Badge>
             {may("admin") ? (
-              <button type="button" class="small" aria-label={`${plugin.enabled ? "Disable" : "Enable"} ${plugin.name}`} onClick={() => void act(() => setValue(["plugins", "entries", plugin.id, "enabled"], !plugin.enabled), plugin.enabled ? "Disabled" : "Enabled").then(reload)}>
-                {plugin.enabled ? "Disable" : "Enable"}
-              </button>
+              <SwitchButton name={plugin.name} isOn={plugin.enabled} change={(enabled) => setValue(["plugins", "entries", plugin.id, "enabled"], enabled)} after={reload} />
             ) : null}
           </li>
         ))}

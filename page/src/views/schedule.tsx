@@ -1,9 +1,10 @@
 // Schedule: jobs, when they run next, and what they did.
 import { useEffect, useState } from "preact/hooks";
+import { AddButton, FormDialog, RemoveButton, SwitchButton } from "../lib/actions";
 import { call, may, on } from "../lib/connection";
 import { duration, visible } from "../lib/format";
 import { link } from "../lib/router";
-import { act, Badge, confirmed, Dialog, Empty, Head, Problem, Status, Time, useCall, useLoad } from "../lib/ui";
+import { act, Badge, Dialog, Empty, Head, Problem, Status, Time, useCall, useLoad } from "../lib/ui";
 
 type When = { kind: "at"; at: string } | { kind: "every"; everyMs: number } | { kind: "cron"; expr: string; tz?: string };
 interface Job {
@@ -27,7 +28,6 @@ export function describe(when: When): string {
 
 export default function Schedule() {
   const { data, error, reload } = useLoad(() => call<{ jobs: Job[] }>("cron.list", { includeDisabled: true }));
-  const [isAdding, add] = useState(false);
   const [opened, open] = useState<Job | null>(null);
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
@@ -47,9 +47,9 @@ export default function Schedule() {
     <section class="view" aria-label="Schedule">
       <Head title="Schedule">
         {isAdmin ? (
-          <button type="button" class="primary" onClick={() => add(true)}>
-            Add a job
-          </button>
+          <AddButton label="Add a job" after={reload}>
+            {(close) => <AddJob onClose={close} />}
+          </AddButton>
         ) : null}
       </Head>
       {error ? <Problem error={error} retry={reload} /> : null}
@@ -100,18 +100,8 @@ export default function Schedule() {
                         <button type="button" class="small" onClick={() => after(act(() => call("cron.run", { id: job.id, mode: "force" }), "Started"))}>
                           Run now
                         </button>
-                        <button type="button" class="small" onClick={() => after(act(() => call("cron.update", { id: job.id, patch: { enabled: !job.enabled } }), job.enabled ? "Disabled" : "Enabled"))}>
-                          {job.enabled ? "Disable" : "Enable"}
-                        </button>
-                        <button
-                          type="button"
-                          class="small danger"
-                          onClick={async () => {
-                            if (await confirmed("Remove this job?", `${job.name} does not run again.`, "Remove")) after(act(() => call("cron.remove", { id: job.id }), "Removed"));
-                          }}
-                        >
-                          Remove
-                        </button>
+                        <SwitchButton name={job.name} isOn={job.enabled} change={(enabled) => call("cron.update", { id: job.id, patch: { enabled } })} after={reload} />
+                        <RemoveButton name={job.name} title="Remove this job?" text={`${job.name} does not run again.`} remove={() => call("cron.remove", { id: job.id })} after={reload} />
                       </>
                     ) : null}
                   </td>
@@ -120,14 +110,6 @@ export default function Schedule() {
             </tbody>
           </table>
         </div>
-      ) : null}
-      {isAdding ? (
-        <AddJob
-          onClose={() => {
-            add(false);
-            reload();
-          }}
-        />
       ) : null}
       {opened ? <History job={opened} onClose={() => open(null)} /> : null}
     </section>
@@ -165,13 +147,7 @@ function AddJob({ onClose }: { onClose: () => void }) {
     return call("cron.add", { name, schedule, sessionTarget: "isolated", wakeMode: "now", payload: { kind: "agentTurn", message } });
   };
   return (
-    <Dialog title="Add a job" onClose={onClose}>
-      <form
-        onSubmit={async (event) => {
-          event.preventDefault();
-          if (await act(submit, "Added")) onClose();
-        }}
-      >
+    <FormDialog title="Add a job" submit={submit} done="Added" onClose={onClose}>
         <label>
           Name
           <input required autofocus value={name} onInput={(event) => setName(event.currentTarget.value)} />
@@ -205,12 +181,6 @@ function AddJob({ onClose }: { onClose: () => void }) {
             <input required type="datetime-local" value={value} onInput={(event) => setValue(event.currentTarget.value)} />
           )}
         </label>
-        <div class="actions">
-          <button type="submit" class="primary">
-            Add
-          </button>
-        </div>
-      </form>
-    </Dialog>
+    </FormDialog>
   );
 }

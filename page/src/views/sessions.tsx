@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import type { SessionRow } from "../chat/session";
 import { blocksOf, textOf, type StoredMessage } from "../chat/transcript";
+import { RemoveButton } from "../lib/actions";
 import { call, may } from "../lib/connection";
 import { compact, sessionName, visible } from "../lib/format";
 import { go, link, route, setParams } from "../lib/router";
@@ -153,15 +154,7 @@ function Details({ row, onClose }: { row: SessionRow; onClose: () => void }) {
             >
               Reset
             </button>
-            <button
-              type="button"
-              class="danger"
-              onClick={async () => {
-                if ((await confirmed("Delete this session?", "It is removed from the list together with its transcript.", "Delete")) && (await act(() => call("sessions.delete", { key: row.key, deleteTranscript: true }), "Deleted"))) onClose();
-              }}
-            >
-              Delete
-            </button>
+            <RemoveButton action="Delete" done="Deleted" name="" isLarge title="Delete this session?" text="It is removed from the list together with its transcript." remove={() => call("sessions.delete", { key: row.key, deleteTranscript: true })} after={onClose} />
           </>
         ) : null}
       </div>

@@ -1,7 +1,8 @@
 // Skills: what agents can read how to do, and what is missing for it.
+import { SwitchButton } from "../lib/actions";
 import { call, may } from "../lib/connection";
 import { visible } from "../lib/format";
-import { act, Badge, Empty, Head, Problem, useCall } from "../lib/ui";
+import { Badge, Empty, Head, Problem, useCall } from "../lib/ui";
 
 interface Skill {
   name: string;
@@ -38,9 +39,7 @@ export default function Skills() {
               </span>
               <Badge tone={skill.disabled ? "quiet" : skill.eligible ? "ok" : "warn"}>{skill.disabled ? "disabled" : skill.eligible ? "usable" : "not usable"}</Badge>
               {may("admin") ? (
-                <button type="button" class="small" aria-label={`${skill.disabled ? "Enable" : "Disable"} ${skill.name}`} onClick={() => void act(() => call("skills.update", { skillKey: skill.skillKey ?? skill.name, enabled: skill.disabled === true }), skill.disabled ? "Enabled" : "Disabled").then(reload)}>
-                  {skill.disabled ? "Enable" : "Disable"}
-                </button>
+                <SwitchButton name={skill.name} isOn={skill.disabled !== true} change={(enabled) => call("skills.update", { skillKey: skill.skillKey ?? skill.name, enabled })} after={reload} />
               ) : null}
             </li>
           );

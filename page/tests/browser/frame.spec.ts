@@ -1,7 +1,6 @@
 // Signing in, the keyboard, the phone, and the policy of the page.
-import { createServer, request as httpRequest } from "node:http";
-import { type AddressInfo, connect } from "node:net";
 import { accessible, expect, message, messages, openChat, send, test } from "./gateway";
+import { startProxy } from "./proxy";
 
 test("without a token the page asks for it, and keeps the access of this browser", async ({ page, gateway, problems }) => {
   await page.goto(gateway.address);
@@ -52,31 +51,12 @@ test("after signing out, the token signs in again, and stays", async ({ page, ga
 });
 
 test("the page works below a path of a proxy", async ({ page, gateway, problems }) => {
-  const proxy = createServer((request, response) => {
-    const path = (request.url ?? "").replace(/^\/some\/path/, "");
-    const forwarded = httpRequest({ host: "127.0.0.1", port: gateway.port, path, method: request.method, headers: { ...request.headers, host: `127.0.0.1:${gateway.port}`, ...(request.headers.origin ? { origin: `http://127.0.0.1:${gateway.port}` } : {}) } }, (answer) => {
-      response.writeHead(answer.statusCode ?? 500, answer.headers);
-      answer.pipe(response);
-    });
-    request.pipe(forwarded);
-  });
-  proxy.on("upgrade", (request, socket, head) => {
-    const upstream = connect(gateway.port, "127.0.0.1", () => {
-      const headers = Object.entries({ ...request.headers, host: `127.0.0.1:${gateway.port}`, origin: `http://127.0.0.1:${gateway.port}` });
-      upstream.write(`GET / HTTP/1.1\r\n${headers.map(([name, value]) => `${name}: ${value}`).join("\r\n")}\r\n\r\n`);
-      upstream.write(head);
-      socket.pipe(upstream).pipe(socket);
-    });
-    upstream.on("error", () => socket.destroy());
-    socket.on("error", () => upstream.destroy());
-  });
-  await new Promise<void>((done) => proxy.listen(0, "127.0.0.1", done));
-  const { port } = proxy.address() as AddressInfo;
+  const proxy = await startProxy(gateway, { prefix: "/some/path" });
+  const { port } = proxy;
   await page.goto(`http://127.0.0.1:${port}/some/path/#token=${gateway.token}`);
   await expect(page.locator("#nav")).toBeAttached();
   await page.getByRole("link", { name: "Runs" }).click();
   await expect(page.getByRole("heading", { name: "Runs" })).toBeVisible();
-  proxy.closeAllConnections();
   proxy.close();
   // Everything came from the proxy's origin.
   expect(problems.filter((problem) => !problem.startsWith(`request to http://127.0.0.1:${port}/some/path/`))).toEqual([]);

@@ -23,19 +23,33 @@ const CASES: [name: string, text: string, shown: string][] = [
   ["mutation", '<math><mtext><table><mglyph><style><!--</style><img title="--&gt;&lt;img src=1 onerror=globalThis.acted=1&gt;"> after', "after"],
 ];
 
-test("hostile text is inert", async ({ page, open }) => {
-  test.setTimeout(60_000);
-  await openChat(page, open, "hostile");
-  for (const [name, text, shown] of CASES) {
+for (const [name, text, shown] of CASES) {
+  test(`hostile text is inert: ${name}`, async ({ page, open }) => {
+    await openChat(page, open, `hostile-${name.replaceAll(" ", "-")}`);
     await send(page, raw(text));
     const answer = page.getByRole("article", { name: "Agent", exact: true }).last();
-    await expect(answer, name).toContainText("after");
-    await expect(answer, name).toContainText(shown);
-    await expect(answer.locator("script, style, iframe, form, svg:not(.icon), img, object, embed, math"), name).toHaveCount(0);
-    for (const link of await answer.locator(".md a").all()) expect(await link.getAttribute("href"), name).toMatch(/^https?:/);
-    expect(await acted(page), name).toBeUndefined();
-  }
-  // Requests to other origins fail the test by themselves.
+    await expect(answer).toContainText("after");
+    await expect(answer).toContainText(shown);
+    await expect(answer.locator("script, style, iframe, form, svg:not(.icon), img, object, embed, math")).toHaveCount(0);
+    for (const link of await answer.locator(".md a").all()) expect(await link.getAttribute("href")).toMatch(/^https?:/);
+    expect(await acted(page)).toBeUndefined();
+    // Requests to other origins fail the test by themselves.
+  });
+}
+
+test("hostile tool results and errors are inert in the inspector, too", async ({ page, open }) => {
+  await openChat(page, open, "hostile-inspector");
+  const hostile = "<img src=https://evil.example/x.png onerror=globalThis.acted=1>\u202Etxt";
+  await send(page, `tool exec ${JSON.stringify({ command: `printf '%s' '${hostile}'` })}`);
+  await expect(messages(page)).toContainText("The tool said");
+  await page.evaluate(() => (location.hash = "#/runs/last"));
+  await page.getByRole("list", { name: "Steps" }).getByRole("button", { name: /^exec/ }).click();
+  await expect(page.locator(".detail")).toContainText("<img src=https://evil.example/x.png");
+  await expect(page.locator(".detail")).toContainText("[U+202E]");
+  await page.keyboard.press("k");
+  await page.getByRole("tab", { name: "Log" }).click();
+  await expect(page.locator(".log-pane")).toContainText("accepted");
+  expect(await acted(page)).toBeUndefined();
 });
 
 test("a link opens elsewhere and tells nothing", async ({ page, open }) => {

@@ -109,7 +109,7 @@ function answer(body, { requests, answers, hold }, response) {
     return;
   }
   if (word === "hold") {
-    for (const start of ["held1 ", "held2 ", "held3 "]) send({ content: start });
+    for (const start of ["held1, ", "held2, ", "held3, "]) send({ content: start });
     void hold(rest[0]).released.then(() => {
       if (response.destroyed) return;
       send({ content: "released4." });

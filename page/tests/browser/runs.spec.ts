@@ -1,3 +1,5 @@
+import { readdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { accessible, expect, messages, openChat, send, test } from "./gateway";
 
 test("the list shows runs, and opens with the keyboard", async ({ page, open }) => {
@@ -28,7 +30,7 @@ test("the inspector explains a run with a tool", async ({ page, open }) => {
   await steps.getByRole("button", { name: /scripted\/one/ }).first().click();
   const detail = page.locator(".detail");
   await expect(detail).toContainText("What the model saw");
-  await expect(detail.getByRole("table", { name: "Sections of the system prompt" })).toContainText("Tooling");
+  await expect(detail.getByRole("list", { name: "Sections of the system prompt" })).toContainText("Tooling");
   await expect(detail).toContainText("first request of the session");
   await page.keyboard.press("j");
   await expect(page).toHaveURL(/step=/);
@@ -82,4 +84,40 @@ test("the filters of the list are in its address, and the gateway applies them",
 test("an unknown run is explained", async ({ page, open }) => {
   await open("runs/nothing-like-this");
   await expect(page.getByRole("alert")).toContainText("unknown run");
+});
+
+test("a request shows the text of its prompt, and what changed since the previous one", async ({ page, open, gateway }) => {
+  await openChat(page, open, "prompted");
+  await send(page, "hello");
+  await expect(messages(page)).toContainText("You said: hello");
+  writeFileSync(join(gateway.state, "workspace", "AGENTS.md"), "Be brief and kind.\n");
+  await send(page, "hello again");
+  await expect(messages(page)).toContainText("You said: hello again");
+  await page.evaluate(() => (location.hash = "#/runs/last"));
+  await page.getByRole("list", { name: "Steps" }).getByRole("button", { name: /scripted\/one/ }).click();
+  const detail = page.locator(".detail");
+  await expect(detail).toContainText('"system prompt: Project Context" differs from the previous request');
+  await expect(detail).toContainText("Compared with the last request of the previous run");
+  const sections = detail.getByRole("list", { name: "Sections of the system prompt" });
+  const changed = sections.getByRole("listitem").filter({ hasText: /^Project Context/ });
+  await expect(changed).toContainText("changed");
+  await expect(changed.locator(".diff .added").filter({ hasText: "Be brief and kind." })).toBeVisible();
+  const identity = sections.getByRole("listitem").filter({ hasText: /^Identity/ });
+  await expect(identity.locator("pre")).toBeHidden();
+  await identity.locator("summary").click();
+  await expect(identity.locator("pre")).toContainText("You are");
+  const tools = detail.getByRole("list", { name: "Tools of the request" });
+  await expect(tools).toContainText("exec");
+  const sent = detail.getByRole("list", { name: "Messages of the request" }).getByRole("listitem");
+  await expect(sent).toHaveCount(3);
+  await expect(sent.last()).toContainText("hello again");
+  await expect(sent.last()).toContainText("new");
+  await accessible(page);
+  // A request with a known prompt writes nothing.
+  const kept = () => readdirSync(join(gateway.state, "prompts")).length;
+  const before = kept();
+  await page.evaluate(() => (location.hash = "#/chat/agent:main:prompted"));
+  await send(page, "and again");
+  await expect(messages(page)).toContainText("You said: and again");
+  expect(kept()).toBe(before);
 });

@@ -21,7 +21,7 @@ test("each view is shown, and has no accessibility problem", async ({ page, open
     ["usage", "Of it cached"],
     ["skills", "Skills"],
     ["plugins", "No plugins yet"],
-    ["hooks", "No hooks are configured"],
+    ["hooks", "session-memory"],
     ["mcp", "No MCP servers yet"],
     ["settings", "agents.defaults.model"],
     ["settings?pane=file", "JSON5"],

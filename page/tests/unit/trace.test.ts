@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
+import { adviceFor } from "../../src/runs/advice";
 import { accounted, cacheNote, causes, initialStep, isFailure, label, logLines, note, report, shares, type Trace } from "../../src/runs/trace";
 
 const folder = new URL("./traces/", import.meta.url);
@@ -11,7 +12,7 @@ const trace = (name: string): Trace => {
 };
 
 test("many kinds of run were recorded", () => {
-  expect(traces.length).toBeGreaterThanOrEqual(29);
+  expect(traces.length).toBeGreaterThanOrEqual(34);
 });
 
 describe.each(traces)("%s", (_, recorded) => {
@@ -39,7 +40,8 @@ describe.each(traces)("%s", (_, recorded) => {
     if (recorded.run.status === "error") {
       const cause = causes(recorded)[0]!;
       expect(cause.tone).toBe("bad");
-      expect(cause.text).toBe(recorded.run.error);
+      expect(recorded.run.error?.startsWith(cause.text)).toBe(true);
+      expect(cause.next?.text).toBeTruthy();
       if (recorded.steps.some((step) => isFailure(step))) expect(initialStep(recorded)).toBe(cause.step);
     }
     const selected = initialStep(recorded);
@@ -61,6 +63,11 @@ test("causes name what happened", () => {
   expect(titles("steered")[0]).toBe("Answered by another run");
   expect(titles("tool-refused")).toEqual(["The tool read failed"]);
   expect(titles("first")).toEqual([]);
+  expect(titles("hook-block")).toEqual(["The hook careful intervened", "The tool exec failed"]);
+  expect(titles("delivery-refused")).toEqual(["The reply was not delivered"]);
+  expect(titles("delivered")).toEqual([]);
+  expect(titles("compaction")).toEqual([]);
+  expect(causes(trace("guard-failed"))[0]!.text).toContain("the guard redact failed");
   expect(causes(trace("budget"))[0]!.text).toMatch(/budget/i);
   expect(causes(trace("unreachable"))[0]!.text).toMatch(/127\.0\.0\.1:9/);
   expect(causes(trace("http-401"))[0]!.text).toMatch(/401/);
@@ -71,7 +78,7 @@ test("a delivery that failed comes after the run's own failure", () => {
     ...trace("first"),
     deliveries: [{ id: "d", channel: "telegram", to: "1", queuedAt: 1, attempts: 8, status: "dead", reason: "chat not found" }],
   };
-  expect(causes(delivered)).toEqual([{ title: "The reply was not delivered", text: "telegram to 1: chat not found", step: -1, tone: "bad" }]);
+  expect(causes(delivered)).toMatchObject([{ title: "The reply was not delivered", text: "telegram to 1: chat not found", next: { href: "#/channels" }, step: -1, tone: "bad" }]);
 });
 
 test("the first request has nothing to reuse, and later ones say what changed", () => {
@@ -84,4 +91,20 @@ test("a report hides paths, addresses and keys", () => {
   const leaky: Trace = { ...trace("first"), run: { ...trace("first").run, status: "error", error: "key sk-abcdefghijklm of me@example.org in /home/me/secret/file failed", sessionKey: "agent:main:telegram:direct:12345" } };
   const text = report(leaky, "0");
   for (const secret of ["abcdefghijklm", "me@example.org", "/home/me", "12345"]) expect(text).not.toContain(secret);
+});
+
+test.each([
+  ["broken: POST http://127.0.0.1:9 failed (Connection refused); check baseUrl and the network", "broken: POST http://127.0.0.1:9 failed (Connection refused)", "Check baseUrl and the network", "models.providers"],
+  ["the budget for today is 10 tokens. To raise it, set budgets.day.tokens", "the budget for today is 10 tokens", "To raise it, set budgets.day.tokens", "budgets"],
+  ["p: HTTP 401: bad key; check the API key and its permissions", "p: HTTP 401: bad key", "Check the API key and its permissions", "models"],
+  ["Forbidden: bot was blocked by the user", "Forbidden: bot was blocked by the user", "The person has to write to the bot again, or the bot has to be added again", "channels"],
+])("the advice for %s", (error, what, text, view) => {
+  const advice = adviceFor(error);
+  expect(advice.what).toBe(what);
+  expect(advice.next?.text).toBe(text);
+  expect(advice.next?.href).toContain(view);
+});
+
+test("an error of unknown kind has no invented advice", () => {
+  expect(adviceFor("something odd happened")).toEqual({ what: "something odd happened", next: null });
 });

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { addStored, answered, apply, dropEnded, emptyTranscript, place, resumed, visibleParts, type AgentEvent, type StoredMessage, type Transcript } from "../../src/chat/transcript";
+import { addStored, answered, apply, dropEnded, emptyTranscript, failed, place, resumed, visibleParts, type AgentEvent, type StoredMessage, type Transcript } from "../../src/chat/transcript";
 
 const event = (stream: string, data: Record<string, unknown>, seq?: number, runId = "r"): AgentEvent => ({ runId, stream, data, ts: 100 + (seq ?? 0), ...(seq === undefined ? {} : { seq }) });
 const text = (all: string, delta = all, seq?: number) => event("assistant", { text: all, delta }, seq);
@@ -103,4 +103,12 @@ test("a command that is not stored keeps its reply", () => {
   answered(transcript, "of another client", "fine", 5);
   expect(transcript.pending).toEqual([]);
   expect(transcript.commands).toEqual([{ runId: "c", text: "/status", reply: "fine", at: 5 }]);
+});
+
+test("a run that failed before it started shows why, once", () => {
+  const transcript = emptyTranscript();
+  failed(transcript, "r", "the guard redact failed", 300);
+  failed(transcript, "r", "something later", 400);
+  expect(transcript.failures.get("r")).toEqual({ text: "the guard redact failed", at: 300 });
+  expect(transcript.ended.has("r")).toBe(true);
 });

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { merge, nested, valueAt } from "../../src/lib/config";
 import { describe as whenOf } from "../../src/views/schedule";
 import { parseLine } from "../../src/views/logs";
-import { matches, settingsOf } from "../../src/views/settings";
+import { matches, settingsOf } from "../../src/settings/schema";
 
 test("a schema becomes a list of settings", () => {
   const schema = {

@@ -11,19 +11,12 @@
 mod files;
 mod id;
 
-use std::{
-    collections::HashSet,
-    fmt, io,
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::{collections::HashSet, fmt, io, path::PathBuf, sync::Arc};
 
 use homard_stdx::sync::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::sync::watch;
 
 use files::PromptFiles;
 pub use id::PromptId;
@@ -75,8 +68,12 @@ struct LogInner {
     files: Mutex<PromptFiles>,
     /// Prompts that this process has written, or is about to write.
     written: Mutex<HashSet<PromptId>>,
-    waiting: AtomicUsize,
+    /// Number of prompts that wait to be written.
+    waiting: watch::Sender<usize>,
 }
+
+/// What is stored: texts and lists of them under their ids.
+type Blobs = Vec<(PromptId, Vec<u8>)>;
 
 /// What a prompt consists of: what is stored under its id.
 #[derive(Serialize, Deserialize)]
@@ -94,7 +91,7 @@ impl RequestLog {
             return Self::default();
         }
         let files = Mutex::new(PromptFiles::new(folder, max_bytes, Box::new(now_ms)));
-        Self(Some(Arc::new(LogInner { files, written: Mutex::default(), waiting: AtomicUsize::new(0) })))
+        Self(Some(Arc::new(LogInner { files, written: Mutex::default(), waiting: watch::Sender::new(0) })))
     }
 
     /// True if it keeps anything.
@@ -111,7 +108,7 @@ impl RequestLog {
         if written.contains(&id) {
             return Some(id);
         }
-        if inner.waiting.load(Ordering::Relaxed) >= MAX_WAITING {
+        if *inner.waiting.borrow() >= MAX_WAITING {
             tracing::warn!("the prompt of a model request is not kept, because earlier ones are still being written");
             return None;
         }
@@ -120,20 +117,28 @@ impl RequestLog {
         }
         written.insert(id);
         drop(written);
-        inner.waiting.fetch_add(1, Ordering::Relaxed);
+        inner.waiting.send_modify(|waiting| *waiting += 1);
         let inner = Arc::clone(inner);
         tokio::task::spawn_blocking(move || inner.write(id, &blobs));
         Some(id)
     }
 
-    /// Reads a prompt; `None` if it was not kept, or no longer is.
+    /// Reads a prompt, after those that are being written; `None` if it was not kept, or no longer is.
     pub async fn read(&self, id: PromptId) -> io::Result<Option<LoggedPrompt>> {
         let Some(inner) = self.0.clone() else { return Ok(None) };
+        inner.settled().await;
         tokio::task::spawn_blocking(move || inner.read(id)).await.map_err(io::Error::other)?
     }
 }
 
 impl LogInner {
+    /// Waits until nothing is being written.
+    async fn settled(&self) {
+        let mut waiting = self.waiting.subscribe();
+        // The sender lives as long as this, so the wait cannot fail.
+        drop(waiting.wait_for(|waiting| *waiting == 0).await);
+    }
+
     fn write(&self, id: PromptId, blobs: &[(PromptId, Vec<u8>)]) {
         match self.files.lock().put(blobs) {
             Ok(removed) if removed.is_empty() => {}
@@ -144,7 +149,7 @@ impl LogInner {
                 self.written.lock().remove(&id);
             }
         }
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.waiting.send_modify(|waiting| *waiting -= 1);
     }
 
     fn read(&self, id: PromptId) -> io::Result<Option<LoggedPrompt>> {
@@ -162,9 +167,9 @@ impl LogInner {
 }
 
 /// Returns the id of a prompt, and what is stored for it. The manifest is the last: if it is there, so is the rest.
-fn blobs(prompt: &LoggedPrompt) -> Option<(PromptId, Vec<(PromptId, Vec<u8>)>)> {
+fn blobs(prompt: &LoggedPrompt) -> Option<(PromptId, Blobs)> {
     let blob = |content: Vec<u8>| (PromptId::of(&content), content);
-    let mut blobs: Vec<_> = prompt.sections.iter().map(|section| blob(section.text.clone().into_bytes())).collect();
+    let mut blobs: Blobs = prompt.sections.iter().map(|section| blob(section.text.clone().into_bytes())).collect();
     let sections = prompt.sections.iter().zip(&blobs).map(|(section, (id, _))| (section.name.clone(), *id)).collect();
     let tools = blob(serialized(&prompt.tools)?);
     let manifest = blob(serialized(&Manifest { sections, tools: tools.0 })?);
@@ -198,7 +203,7 @@ impl fmt::Debug for RequestLog {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use serde_json::json;
 
@@ -219,19 +224,12 @@ mod tests {
         RequestLog::open(folder.path().join("prompts"), max_bytes, move || clock.fetch_add(1_000, Ordering::Relaxed))
     }
 
-    /// Waits until everything is written.
-    async fn settled(log: &RequestLog) {
-        while log.0.as_ref().unwrap().waiting.load(Ordering::Relaxed) > 0 {
-            tokio::task::yield_now().await;
-        }
-    }
-
     #[tokio::test]
     async fn a_prompt_is_read_by_its_id_also_by_a_later_process() {
         let folder = tempfile::tempdir().unwrap();
         let first = log(&folder, DEFAULT_MAX_BYTES);
         let id = first.keep(&prompt("a")).unwrap();
-        settled(&first).await;
+        first.0.as_ref().unwrap().settled().await;
         assert_eq!(first.read(id).await.unwrap(), Some(prompt("a")));
         let second = log(&folder, DEFAULT_MAX_BYTES);
         assert_eq!(second.read(id).await.unwrap(), Some(prompt("a")));
@@ -244,11 +242,11 @@ mod tests {
         let log = log(&folder, DEFAULT_MAX_BYTES);
         let files = || std::fs::read_dir(folder.path().join("prompts")).unwrap().count();
         log.keep(&prompt("a")).unwrap();
-        settled(&log).await;
+        log.0.as_ref().unwrap().settled().await;
         assert_eq!(files(), 4, "two sections, the tools, the manifest");
         log.keep(&prompt("b")).unwrap();
         log.keep(&prompt("a")).unwrap();
-        settled(&log).await;
+        log.0.as_ref().unwrap().settled().await;
         assert_eq!(files(), 6, "a section and a manifest");
     }
 
@@ -257,14 +255,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log = log(&folder, 40 * 1024);
         let first = log.keep(&prompt("first")).unwrap();
-        settled(&log).await;
+        log.0.as_ref().unwrap().settled().await;
         for number in 0..12 {
             log.keep(&prompt(&format!("{number} {}", "x".repeat(8 * 1024)))).unwrap();
-            settled(&log).await;
+            log.0.as_ref().unwrap().settled().await;
         }
         assert_eq!(log.read(first).await.unwrap(), None);
         assert_eq!(log.keep(&prompt("first")), Some(first));
-        settled(&log).await;
+        log.0.as_ref().unwrap().settled().await;
         assert_eq!(log.read(first).await.unwrap(), Some(prompt("first")));
     }
 
@@ -273,7 +271,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let first = log(&folder, DEFAULT_MAX_BYTES);
         let id = first.keep(&prompt("a")).unwrap();
-        settled(&first).await;
+        first.0.as_ref().unwrap().settled().await;
         for file in std::fs::read_dir(folder.path().join("prompts")).unwrap() {
             let path = file.unwrap().path();
             if std::fs::read(&path).unwrap() == b"You are" {
@@ -283,7 +281,7 @@ mod tests {
         let second = log(&folder, DEFAULT_MAX_BYTES);
         assert_eq!(second.read(id).await.unwrap(), None);
         second.keep(&prompt("a")).unwrap();
-        settled(&second).await;
+        second.0.as_ref().unwrap().settled().await;
         assert_eq!(second.read(id).await.unwrap(), Some(prompt("a")));
     }
 

@@ -14,6 +14,8 @@ export interface GatewayOptions {
   /** Further messages of the scripted model. */
   answers?: Record<string, unknown>;
   config?: Record<string, unknown>;
+  /** Of the scripted model, in tokens. */
+  contextWindow?: number;
 }
 
 /** A free port, so that a restarted gateway has the same one. */
@@ -35,12 +37,12 @@ export class Gateway {
     readonly model: Awaited<ReturnType<typeof startModel>>,
   ) {}
 
-  static async start({ config = {}, answers = {} }: GatewayOptions = {}): Promise<Gateway> {
+  static async start({ config = {}, answers = {}, contextWindow = 128_000 }: GatewayOptions = {}): Promise<Gateway> {
     const state = mkdtempSync(join(tmpdir(), "homard-page-"));
     const model = await startModel(answers);
     const cost = { input: 1, output: 5, cacheRead: 0.1, cacheWrite: 1.25 };
     const models = [
-      { id: "one", contextWindow: 128_000, maxTokens: 8_192, reasoning: true, input: ["text", "image"], cost },
+      { id: "one", contextWindow, maxTokens: 8_192, reasoning: true, input: ["text", "image"], cost },
       { id: "two", contextWindow: 64_000, cost },
     ];
     const defaults = { model: { primary: "scripted/one", fallbacks: [] }, models: { "scripted/one": {}, "scripted/two": {} }, retry: { maxTotalSeconds: 1 }, heartbeat: { every: "0m" } };

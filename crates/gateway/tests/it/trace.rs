@@ -6,6 +6,7 @@ use homard_agent::{
     HubRules,
     budget::{BudgetLimit, BudgetLimits},
 };
+use homard_request_log::{DEFAULT_MAX_BYTES, RequestLog};
 use homard_store::MemoryStore;
 use serde_json::{Value, json};
 
@@ -83,6 +84,32 @@ async fn runs_are_filtered() {
     assert_eq!((&answer["runs"][0]["runId"], &answer["next"]), (&json!("second-run"), &json!("second-run")));
     let refused = socket.ask("x", "runs.list", json!({"status": "fine"})).await;
     assert!(refused["error"]["message"].as_str().unwrap().starts_with("invalid runs.list params"), "{refused}");
+}
+
+#[tokio::test]
+async fn the_prompt_of_a_request_is_returned_and_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let request_log = RequestLog::open(folder.path().join("prompts"), DEFAULT_MAX_BYTES, || 1);
+    let rules = HubRules { request_log, ..HubRules::default() };
+    let gateway = TestGateway::with_rules(Arc::new(MemoryStore::default()), says(&["Hi."]), rules).await;
+    let mut socket = gateway.client(4, json!({})).await;
+    run(&mut socket, "a", "hello").await;
+    run(&mut socket, "b", "hello again").await;
+    let first = socket.ask("1", "runs.prompt", json!({"id": "a", "request": 0})).await["payload"].clone();
+    assert_eq!((&first["requests"], &first["request"], &first["isKept"]), (&json!(1), &json!(0), &json!(true)));
+    assert_eq!((first.get("previous"), &first["changed"]), (None, &json!("")), "there was none before");
+    let identity = first["sections"][0].clone();
+    assert_eq!((&identity["name"], identity.get("change")), (&json!("Identity"), None));
+    assert_eq!(identity["text"].as_str().unwrap().chars().count() as u64, identity["chars"]);
+    let second = socket.ask("2", "runs.prompt", json!({"id": "b", "maxChars": 3})).await["payload"].clone();
+    assert_eq!((&second["previous"]["runId"], &second["previous"]["isKept"]), (&json!("a"), &json!(true)));
+    let sections = second["sections"].as_array().unwrap();
+    assert!(sections.iter().all(|section| section["change"] == "same" && section["text"].as_str().unwrap().len() <= 3));
+    let new: Vec<_> = second["messages"].as_array().unwrap().iter().map(|message| message["isNew"].clone()).collect();
+    assert_eq!(new.last(), Some(&json!(true)), "{second}");
+    let refused = socket.ask("3", "runs.prompt", json!({"id": "a", "request": 7})).await;
+    let expected = "invalid runs.prompt params: request: the run made 1 model requests";
+    assert_eq!(refused["error"]["message"], expected);
 }
 
 #[tokio::test]

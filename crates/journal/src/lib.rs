@@ -311,7 +311,7 @@ impl StoreReader for Journal {
     async fn runs(&self, query: &RunQuery) -> Result<Vec<RunRow>, Error> {
         let query = query.clone();
         if query.key.is_some() || !query.filter.is_empty() {
-            return self.blocking(move |inner| inner.search_runs(&query)).await;
+            return self.blocking(move |inner| run_search::search(inner, &query)).await;
         }
         self.read(move |writer| runs::list(&writer.db, query.before.as_ref(), query.limit)).await
     }

@@ -16,7 +16,7 @@ use crate::{
 
 type Result<T> = rusqlite::Result<T>;
 
-/// Metadata name for [`Summarized`].
+/// Metadata name for [`SummaryProgress`].
 const SUMMARIZED_RUNS: &str = "summarized_runs";
 
 /// Number of new runs that are summarized together. Fewer are not worth a page.
@@ -39,7 +39,7 @@ struct EndSummary {
 
 /// Which runs have a summary.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Summarized {
+struct SummaryProgress {
     /// All up to this sequence number ...
     to: i64,
     /// ... but these: they had not ended.
@@ -49,10 +49,10 @@ struct Summarized {
 /// Position of a search: runs before this sequence number have not been examined.
 struct SearchPosition {
     before: i64,
-    summarized: Summarized,
+    summarized: SummaryProgress,
 }
 
-impl Summarized {
+impl SummaryProgress {
     fn read(db: &Connection) -> Result<Self> {
         let Some(stored) = meta(db, SUMMARIZED_RUNS)? else { return Ok(Self::default()) };
         serde_json::from_str(&stored).map_err(db::invalid_value)
@@ -61,7 +61,7 @@ impl Summarized {
 
 /// Summarizes the runs that ended since the last time, if there are enough new ones.
 pub(crate) fn summarize(db: &Connection) -> Result<()> {
-    let (done, last) = (Summarized::read(db)?, last_run(db)?);
+    let (done, last) = (SummaryProgress::read(db)?, last_run(db)?);
     if last - done.to < MIN_SUMMARIZED {
         return Ok(());
     }
@@ -83,28 +83,26 @@ pub(crate) fn summarize(db: &Connection) -> Result<()> {
         write.execute(params![seq, run, key, outcome.status(), format!("{provider}/{model}"), outcome.error()])?;
     }
     db.prepare_cached("DELETE FROM run_summary WHERE seq < (SELECT min(seq) FROM run)")?.execute([])?;
-    set_meta(db, SUMMARIZED_RUNS, &db::json(&Summarized { to, open })?)
+    set_meta(db, SUMMARIZED_RUNS, &db::json(&SummaryProgress { to, open })?)
 }
 
 fn last_run(db: &Connection) -> Result<i64> {
     db.prepare_cached("SELECT coalesce(max(seq), 0) FROM run")?.query_row([], |row| row.get(0))
 }
 
-impl JournalInner {
-    /// Returns the runs that meet the conditions of a query, newest first. The writer is locked for a part of the search
-    /// at a time.
-    pub(crate) fn search_runs(&self, query: &RunQuery) -> std::result::Result<Vec<RunRow>, Error> {
-        let mut position = {
-            let writer = self.writer();
-            self.health.sql(SearchPosition::start(&writer.db, query.before.as_ref()))?
-        };
-        let mut found = Vec::new();
-        while position.before > 1 && found.len() < query.limit {
-            let writer = self.writer();
-            found.extend(self.health.sql(position.step(&writer.db, query, query.limit - found.len()))?);
-        }
-        Ok(found)
+/// Returns the runs that meet the conditions of a query, newest first. The writer is locked for a part of the search at a
+/// time.
+pub(crate) fn search(journal: &JournalInner, query: &RunQuery) -> std::result::Result<Vec<RunRow>, Error> {
+    let mut position = {
+        let writer = journal.writer();
+        journal.health.sql(SearchPosition::start(&writer.db, query.before.as_ref()))?
+    };
+    let mut found = Vec::new();
+    while position.before > 1 && found.len() < query.limit {
+        let writer = journal.writer();
+        found.extend(journal.health.sql(position.step(&writer.db, query, query.limit - found.len()))?);
     }
+    Ok(found)
 }
 
 impl SearchPosition {
@@ -116,7 +114,7 @@ impl SearchPosition {
             }
             None => last_run(db)? + 1,
         };
-        Ok(Self { before, summarized: Summarized::read(db)? })
+        Ok(Self { before, summarized: SummaryProgress::read(db)? })
     }
 
     /// Examines the next runs. Returns up to `limit` that meet the conditions.

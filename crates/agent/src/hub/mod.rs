@@ -58,7 +58,7 @@ pub(crate) use inbound::is_answer_due;
 pub use inbound::{HTTP, Inbound, InboundId, InboundOptions, InboundReply, InboundSender, InboundSession, SCHEDULE};
 pub use lifecycle::HubLifecycle;
 pub use live_status::{LiveRunStatus, RunProgress};
-pub use model_requests::{LoggedRequest, ModelRequests, RequestError};
+pub use model_requests::{LoggedRequest, ModelRequests, RequestError, model_requests};
 pub use recover::{CrashLoops, RecoveryResult};
 pub(crate) use request::Admission;
 pub use request::{

@@ -2,11 +2,13 @@
 
 use std::io;
 
-use homard_proto::{RunId, SessionId};
-use homard_request_log::{LoggedPrompt, PromptId};
-use homard_store::{Error as StoreError, RunQuery, RunRow, RunTimeline, SpanKind, timeline::ModelRequestSpan};
+use homard_proto::RunId;
+use homard_request_log::{LoggedPrompt, PromptId, RequestLog};
+use homard_store::{
+    Error as StoreError, RunQuery, RunRow, RunState, RunTimeline, SpanKind, timeline::ModelRequestSpan,
+};
 
-use super::HubRuns;
+use super::Hub;
 
 /// Maximum number of earlier runs of a session that are searched for the previous request. Most runs make one.
 const MAX_EARLIER_RUNS: usize = 20;
@@ -56,51 +58,55 @@ pub enum RequestError {
     Log(#[from] io::Error),
 }
 
-impl HubRuns<'_> {
-    /// Returns a model request of a run with its prompt: the one with this index, or the last one.
-    pub async fn model_requests(self, name: &str, index: Option<usize>) -> Result<ModelRequests, RequestError> {
-        let Some(trace) = self.trace(name).await? else { return Err(RequestError::UnknownRun(name.to_owned())) };
-        let requests = requests(&trace.steps);
-        let count = requests.len();
-        let index = index.unwrap_or(count.saturating_sub(1));
-        let Some((at, span)) = requests.get(index).cloned() else { return Err(RequestError::NoRequest(count)) };
-        let run = trace.row.host.clone().unwrap_or_else(|| trace.row.run.clone());
-        let request = self.logged(run.clone(), index, at, span).await?;
-        let previous = match index.checked_sub(1).and_then(|index| Some((index, requests.get(index).cloned()?))) {
-            Some((index, (at, span))) => Some(self.logged(run, index, at, span).await?),
-            None => self.last_request_before(&trace.row, run).await?,
-        };
-        Ok(ModelRequests { row: trace.row, count, request, previous })
-    }
+/// Returns a model request of a run with its prompt: the one with this index, or the last one.
+pub async fn model_requests(hub: &Hub, name: &str, index: Option<usize>) -> Result<ModelRequests, RequestError> {
+    let Some(trace) = hub.runs().trace(name).await? else { return Err(RequestError::UnknownRun(name.to_owned())) };
+    let requests = requests(&trace.steps);
+    let count = requests.len();
+    let index = index.unwrap_or(count.saturating_sub(1));
+    let Some((at, span)) = requests.get(index).cloned() else { return Err(RequestError::NoRequest(count)) };
+    let run = trace.row.host.clone().unwrap_or_else(|| trace.row.run.clone());
+    let log = hub.request_log();
+    let earlier = index.checked_sub(1).and_then(|index| Some((index, requests.get(index).cloned()?)));
+    let previous = match earlier {
+        Some((index, (at, span))) => Some(logged(&log, run.clone(), index, (at, span)).await?),
+        None => last_request_before(hub, &trace.row, &run).await?,
+    };
+    let request = logged(&log, run, index, (at, span)).await?;
+    Ok(ModelRequests { row: trace.row, count, request, previous })
+}
 
-    /// Returns the last request that the session made before a run.
-    async fn last_request_before(self, row: &RunRow, run: RunId) -> Result<Option<LoggedRequest>, RequestError> {
-        let Some(session) = &row.session else { return Ok(None) };
-        let query =
-            RunQuery { key: Some(row.key.clone()), before: Some(run), limit: MAX_EARLIER_RUNS, ..RunQuery::default() };
-        let is_of_session = |earlier: &RunRow, session: &SessionId| earlier.session.as_ref() == Some(session);
-        for earlier in self.list(&query).await? {
-            // An absorbed run has the timeline of its host.
-            let homard_store::RunState::Ended(ended) = &earlier.state else { continue };
-            if !is_of_session(&earlier, session) || earlier.host.is_some() {
-                continue;
-            }
-            let requests = requests(&ended.steps);
-            if let Some((at, span)) = requests.last().cloned() {
-                return Ok(Some(self.logged(earlier.run, requests.len() - 1, at, span).await?));
-            }
+/// Returns the last request that the session made before a run.
+async fn last_request_before(hub: &Hub, row: &RunRow, run: &RunId) -> Result<Option<LoggedRequest>, RequestError> {
+    let Some(session) = &row.session else { return Ok(None) };
+    let (key, before) = (Some(row.key.clone()), Some(run.clone()));
+    let query = RunQuery { key, before, limit: MAX_EARLIER_RUNS, ..RunQuery::default() };
+    for earlier in hub.runs().list(&query).await? {
+        // An absorbed run has the timeline of its host.
+        let RunState::Ended(ended) = &earlier.state else { continue };
+        if earlier.session.as_ref() != Some(session) || earlier.host.is_some() {
+            continue;
         }
-        Ok(None)
+        let mut requests = requests(&ended.steps);
+        if let Some(last) = requests.pop() {
+            return Ok(Some(logged(&hub.request_log(), earlier.run, requests.len(), last).await?));
+        }
     }
+    Ok(None)
+}
 
-    async fn logged(self, run: RunId, index: usize, at: u64, span: ModelRequestSpan) -> io::Result<LoggedRequest> {
-        let id = span.prompt.id.as_deref().and_then(|id| id.parse::<PromptId>().ok());
-        let prompt = match id {
-            Some(id) => self.hub.request_log().read(id).await?,
-            None => None,
-        };
-        Ok(LoggedRequest { run, index, at, span, prompt })
-    }
+async fn logged(
+    log: &RequestLog,
+    run: RunId,
+    index: usize,
+    (at, span): (u64, ModelRequestSpan),
+) -> io::Result<LoggedRequest> {
+    let id = span.prompt.id.as_deref().and_then(|id| id.parse::<PromptId>().ok());
+    let prompt = match id {
+        Some(id) => log.read(id).await?,
+        None => None,
+    };
+    Ok(LoggedRequest { run, index, at, span, prompt })
 }
 
 /// Returns the model requests of a timeline with their times.

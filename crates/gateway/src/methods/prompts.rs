@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use homard_agent::hub::{LoggedRequest, ModelRequests, RequestError};
+use homard_agent::hub::{LoggedRequest, ModelRequests, RequestError, model_requests};
 use homard_proto::{
     EntryId, ErrorShape,
     message::Message,
@@ -24,7 +24,7 @@ const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 pub(crate) async fn prompt(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let PromptParams { id, request, max_chars } = call.params()?;
     let max_chars = max_chars.unwrap_or(DEFAULT_CHARS);
-    let found = call.server.hub.runs().model_requests(&id, request).await.map_err(not_found)?;
+    let found = model_requests(&call.server.hub, &id, request).await.map_err(not_found)?;
     let entries = match &found.row.session {
         Some(session) => {
             call.server.hub.sessions().transcript_entries(&found.row.key, session).await.map_err(unavailable)?

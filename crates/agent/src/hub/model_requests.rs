@@ -69,10 +69,10 @@ pub async fn model_requests(hub: &Hub, name: &str, index: Option<usize>) -> Resu
     let log = hub.request_log();
     let earlier = index.checked_sub(1).and_then(|index| Some((index, requests.get(index).cloned()?)));
     let previous = match earlier {
-        Some((index, (at, span))) => Some(logged(&log, run.clone(), index, (at, span)).await?),
+        Some((index, (at, span))) => Some(logged(&log, run.clone(), index, at, span).await?),
         None => last_request_before(hub, &trace.row, &run).await?,
     };
-    let request = logged(&log, run, index, (at, span)).await?;
+    let request = logged(&log, run, index, at, span).await?;
     Ok(ModelRequests { row: trace.row, count, request, previous })
 }
 
@@ -88,8 +88,8 @@ async fn last_request_before(hub: &Hub, row: &RunRow, run: &RunId) -> Result<Opt
             continue;
         }
         let mut requests = requests(&ended.steps);
-        if let Some(last) = requests.pop() {
-            return Ok(Some(logged(&hub.request_log(), earlier.run, requests.len(), last).await?));
+        if let Some((at, span)) = requests.pop() {
+            return Ok(Some(logged(&hub.request_log(), earlier.run, requests.len(), at, span).await?));
         }
     }
     Ok(None)
@@ -99,7 +99,8 @@ async fn logged(
     log: &RequestLog,
     run: RunId,
     index: usize,
-    (at, span): (u64, ModelRequestSpan),
+    at: u64,
+    span: ModelRequestSpan,
 ) -> io::Result<LoggedRequest> {
     let id = span.prompt.id.as_deref().and_then(|id| id.parse::<PromptId>().ok());
     let prompt = match id {

@@ -77,7 +77,7 @@ type Blobs = Vec<(PromptId, Vec<u8>)>;
 
 /// What a prompt consists of: what is stored under its id.
 #[derive(Serialize, Deserialize)]
-struct Manifest {
+struct PromptManifest {
     /// Name and text of each section.
     sections: Vec<(String, PromptId)>,
     tools: PromptId,
@@ -155,7 +155,7 @@ impl LogInner {
     fn read(&self, id: PromptId) -> io::Result<Option<LoggedPrompt>> {
         let files = self.files.lock();
         let Some(manifest) = files.get(id)? else { return Ok(None) };
-        let manifest: Manifest = serde_json::from_slice(&manifest)?;
+        let manifest: PromptManifest = serde_json::from_slice(&manifest)?;
         let mut sections = Vec::new();
         for (name, text) in manifest.sections {
             let Some(text) = files.get(text)? else { return Ok(None) };
@@ -172,7 +172,7 @@ fn blobs(prompt: &LoggedPrompt) -> Option<(PromptId, Blobs)> {
     let mut blobs: Blobs = prompt.sections.iter().map(|section| blob(section.text.clone().into_bytes())).collect();
     let sections = prompt.sections.iter().zip(&blobs).map(|(section, (id, _))| (section.name.clone(), *id)).collect();
     let tools = blob(serialized(&prompt.tools)?);
-    let manifest = blob(serialized(&Manifest { sections, tools: tools.0 })?);
+    let manifest = blob(serialized(&PromptManifest { sections, tools: tools.0 })?);
     let id = manifest.0;
     blobs.extend([tools, manifest]);
     Some((id, blobs))

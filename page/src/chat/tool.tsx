@@ -156,10 +156,18 @@ export function ToolBody({ tool }: { tool: ToolView }) {
   );
 }
 
+/** Calls whose cards are open. A card is drawn anew when its message is stored, and stays as the user left it. */
+const openCalls = new Set<string>();
+
 export function ToolCard({ tool }: { tool: ToolView }) {
-  const [isOpen, setOpen] = useState(false);
+  const [isOpen, setOpen] = useState(openCalls.has(tool.id));
+  const toggle = (open: boolean) => {
+    if (open) openCalls.add(tool.id);
+    else openCalls.delete(tool.id);
+    setOpen(open);
+  };
   return (
-    <details class={`tool ${tool.isError ? "failed" : ""} ${tool.isRunning ? "running" : ""}`} onToggle={(event) => setOpen((event.currentTarget as HTMLDetailsElement).open)}>
+    <details open={isOpen} class={`tool ${tool.isError ? "failed" : ""} ${tool.isRunning ? "running" : ""}`} onToggle={(event) => toggle((event.currentTarget as HTMLDetailsElement).open)}>
       <summary>
         <Icon name="arrow" />
         <span class="tool-name">{visible(tool.name)}</span>

@@ -117,7 +117,11 @@ mod tests {
         let path = folder.join("config.json");
         fs::write(&path, text).unwrap();
         let variable = |name: &str| (name == "KEY").then(|| "sk-1".to_owned());
-        read_or_last_good(&path, &folder.join("state"), &ReadEnvironment { variable: &variable, include_roots: &[] })
+        read_or_last_good(
+            &path,
+            &folder.join("state"),
+            &ReadEnvironment { variable: &variable, secret: &|_| Err("is not there".to_owned()), include_roots: &[] },
+        )
     }
 
     #[test]

@@ -28,3 +28,4 @@ pub use known::nearest;
 pub use last_good::{ConfigSource, SavedCopy, UsableConfig, read_or_last_good};
 pub use problem::{ConfigFault, ConfigProblem, SourceLocation};
 pub use read::{LoadedConfig, ReadEnvironment, read, read_text};
+pub use variables::SecretReference;

@@ -17,7 +17,7 @@ use crate::{
     known, path,
     problem::{self, ConfigFault, ConfigProblem},
     tree::{Kind, OPTIONS, TreeNode, without},
-    variables,
+    variables::{self, SecretReference},
     write::hash,
 };
 
@@ -26,6 +26,8 @@ use crate::{
 pub struct ReadEnvironment<'a> {
     /// Environment variables.
     pub variable: &'a dyn Fn(&str) -> Option<String>,
+    /// Secrets that the config names; the error completes a sentence that begins with the key.
+    pub secret: &'a (dyn Fn(SecretReference<'_>) -> Result<String, String> + Sync),
     /// Folders in addition to the config's own from which it may include files.
     pub include_roots: &'a [PathBuf],
 }
@@ -171,7 +173,7 @@ fn read_bytes<T: Sections>(path: &Path, bytes: Vec<u8>, env: &ReadEnvironment<'_
 /// Reads the sections of a merged tree, whatever its source.
 pub(crate) fn sections<T: Sections>(mut node: TreeNode, env: &ReadEnvironment<'_>, files: &Files) -> LoadedConfig<T> {
     let source = node.value();
-    let substitution = variables::substitute_all(&mut node, env.variable, files);
+    let substitution = variables::substitute_all(&mut node, env, files);
     let tree = node.value();
     let location = |steps: &[_]| node.find(steps)?.at.map(|at| files.location(at));
     let CheckedSections { mut config, problems: invalid, omitted } =
@@ -287,7 +289,10 @@ mod tests {
 
     fn read_with(path: &Path) -> LoadedConfig<Config> {
         let variable = |name: &str| (name == "KEY").then(|| "sk-1".to_owned());
-        read(path, &ReadEnvironment { variable: &variable, include_roots: &[] })
+        read(
+            path,
+            &ReadEnvironment { variable: &variable, secret: &|_| Err("is not there".to_owned()), include_roots: &[] },
+        )
     }
 
     fn messages(problems: &[ConfigProblem]) -> Vec<String> {
@@ -323,7 +328,8 @@ mod tests {
 
     #[test]
     fn an_unset_variable_disables_the_part_that_needs_it() {
-        let env = ReadEnvironment { variable: &|_| None, include_roots: &[] };
+        let env =
+            ReadEnvironment { variable: &|_| None, secret: &|_| Err("is not there".to_owned()), include_roots: &[] };
         let read = |text: &str| read_text::<Config>(Path::new("config.json"), text, &env);
         let loaded = read("{channels: {a: {key: '${UNSET}'}, b: {key: 'k'}}}");
         assert!(loaded.is_usable() && !loaded.is_valid());
@@ -387,7 +393,8 @@ mod tests {
     fn a_text_can_be_validated_before_it_is_written() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("more.json"), "{list: [1]}").unwrap();
-        let env = ReadEnvironment { variable: &|_| None, include_roots: &[] };
+        let env =
+            ReadEnvironment { variable: &|_| None, secret: &|_| Err("is not there".to_owned()), include_roots: &[] };
         let loaded: LoadedConfig<Config> =
             read_text(&folder.path().join("config.json"), "{$include: 'more.json'}", &env);
         assert_eq!((loaded.config.list, loaded.problems), (vec![1], vec![]));
@@ -425,7 +432,8 @@ mod tests {
 
     #[test]
     fn findings_across_values_have_locations() {
-        let env = ReadEnvironment { variable: &|_| None, include_roots: &[] };
+        let env =
+            ReadEnvironment { variable: &|_| None, secret: &|_| Err("is not there".to_owned()), include_roots: &[] };
         let read = |text: &str| read_text::<Config>(Path::new("config.json"), text, &env);
         let loaded = read("{token: 't',\n list: [1,\n 3, 2]}");
         assert_eq!(messages(&loaded.problems), ["line 3, column 5: list[2] must rise"]);

@@ -11,7 +11,11 @@ use jsonc_parser::{
 };
 use serde_json::Value;
 
-use crate::{path::Path, tree::OPTIONS};
+use crate::{
+    path::{Path, Step},
+    tree::{OPTIONS, path},
+    variables::is_reference,
+};
 
 /// Sentinel in place of a secret.
 pub const REDACTED: &str = "__OPENCLAW_REDACTED__";
@@ -33,9 +37,38 @@ enum SecretContext {
     Arguments,
 }
 
-/// Returns a copy with the sentinel in place of every secret. References such as `${NAME}` are not secrets.
+/// Returns a copy with the sentinel in place of every secret. References such as `${NAME}` and `${file:PATH}` are not secrets.
 pub fn redact(value: &Value) -> Value {
     hide(value, SecretContext::Open)
+}
+
+/// Returns the paths of all secrets that a config contains, instead of naming where they are.
+pub fn secret_paths(value: &Value) -> Vec<String> {
+    let (mut found, mut steps) = (Vec::new(), Vec::new());
+    differences(value, &redact(value), &mut steps, &mut found);
+    found
+}
+
+/// Collects the paths at which a redacted value differs from the original.
+fn differences(value: &Value, redacted: &Value, steps: &mut Vec<Step>, found: &mut Vec<String>) {
+    let mut descend = |step: Step, value: &Value, redacted: &Value| {
+        steps.push(step);
+        differences(value, redacted, steps, found);
+        steps.pop();
+    };
+    match (value, redacted) {
+        (Value::Object(members), Value::Object(others)) => {
+            for (name, value) in members {
+                others.get(name).into_iter().for_each(|other| descend(Step::Key(name.clone()), value, other));
+            }
+        }
+        (Value::Array(items), Value::Array(others)) => {
+            let pairs = items.iter().zip(others).enumerate();
+            pairs.for_each(|(index, (value, other))| descend(Step::Index(index), value, other));
+        }
+        _ if value != redacted => found.push(path(steps).to_string()),
+        _ => {}
+    }
 }
 
 /// Replaces every secret in the text by the sentinel, also where a comment repeats one; everything else stays byte for
@@ -215,15 +248,6 @@ fn words(name: &str) -> Vec<String> {
     }
     words.retain(|word| !word.is_empty());
     words
-}
-
-/// True if a text is exactly `${NAME}`.
-fn is_reference(text: &str) -> bool {
-    let name = text.strip_prefix("${").and_then(|text| text.strip_suffix('}'));
-    name.is_some_and(|name| {
-        name.starts_with(|char: char| char.is_ascii_uppercase() || char == '_')
-            && name.chars().all(|char| char.is_ascii_uppercase() || char.is_ascii_digit() || char == '_')
-    })
 }
 
 /// True if a text is a URL with a password, or with a secret among its parameters.

@@ -1,4 +1,5 @@
-//! Substitutes `${NAME}` in texts from the environment and from the `env` section, which adds to it.
+//! Substitutes `${NAME}` in texts from the environment and from the `env` section, which adds to it; and
+//! `${file:PATH}`, `${credential:NAME}` and `${cmd:COMMAND}`, which name a secret elsewhere.
 //!
 //! The environment of the process is never changed; the added variables are returned to the caller. Values of variables
 //! may be secrets: no message contains one.
@@ -11,6 +12,7 @@ use crate::{
     file::Files,
     path::{Path, Step},
     problem::{self, ConfigProblem},
+    read::ReadEnvironment,
     tree::{Kind, TreeMember, TreeNode, path},
 };
 
@@ -21,28 +23,70 @@ const VARS: &str = "vars";
 /// Key of the section that is not a variable: whether the login shell is asked for more.
 pub(crate) const SHELL: &str = "shellEnv";
 
+/// A secret that is not in the config, but named by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SecretReference<'a> {
+    /// Content of a file.
+    File(&'a str),
+    /// A credential of the service manager, by name.
+    Credential(&'a str),
+    /// Output of a command.
+    Command(&'a str),
+}
+
+impl<'a> SecretReference<'a> {
+    /// Parses the text between `${` and `}`; `None` if it is not such a reference.
+    pub fn parse(text: &'a str) -> Option<Self> {
+        let (kind, name) = text.split_once(':').filter(|(_, name)| !name.trim().is_empty())?;
+        match kind {
+            "file" => Some(Self::File(name)),
+            "credential" => Some(Self::Credential(name)),
+            "cmd" => Some(Self::Command(name)),
+            _ => None,
+        }
+    }
+}
+
+/// Returns true if a text is a single reference, to a variable or to a secret elsewhere.
+pub(crate) fn is_reference(text: &str) -> bool {
+    let name = text.strip_prefix("${").and_then(|text| text.strip_suffix('}'));
+    name.is_some_and(|name| is_name(name) || (SecretReference::parse(name).is_some() && !name.contains('}')))
+}
+
+/// Returns the value of a name between `${` and `}`, or the problem to report.
+type Lookup<'a> = dyn Fn(&str) -> Result<String, String> + 'a;
+
 /// Result of the substitution.
 #[derive(Default)]
 pub(crate) struct Substitution {
     /// Variables that the `env` section adds.
     pub(crate) variables: BTreeMap<String, String>,
-    /// Texts with an unset variable, and invalid values of the `env` section; they are left as written.
+    /// Texts with a reference that has no value, and invalid values of the `env` section; they are left as written.
     pub(crate) unfilled: BTreeSet<Vec<Step>>,
     /// Problems in the `env` section.
     pub(crate) problems: Vec<ConfigProblem>,
-    /// Texts that refer to an unset variable, with the problem to report.
+    /// Texts with a reference that has no value, with the problem to report.
     pub(crate) unset: Vec<(Path, ConfigProblem)>,
 }
 
 /// Substitutes every text of the tree.
-pub(crate) fn substitute_all(root: &mut TreeNode, env: &dyn Fn(&str) -> Option<String>, files: &Files) -> Substitution {
+pub(crate) fn substitute_all(root: &mut TreeNode, env: &ReadEnvironment<'_>, files: &Files) -> Substitution {
     let mut substitution = Substitution::default();
     substitution.collect_section(root, env, files);
     let variables = std::mem::take(&mut substitution.variables);
-    let lookup = |name: &str| variable(name, &variables, env);
+    let lookup = |name: &str| value(name, &variables, env);
     substitution.texts(root, &mut Vec::new(), &lookup, files);
     substitution.variables = variables;
     substitution
+}
+
+/// Returns the value of a reference, or why it has none.
+fn value(name: &str, section: &BTreeMap<String, String>, env: &ReadEnvironment<'_>) -> Result<String, String> {
+    match SecretReference::parse(name) {
+        Some(reference) => (env.secret)(reference),
+        None => variable(name, section, env.variable)
+            .ok_or_else(|| format!("needs the environment variable {name}, which is not set")),
+    }
 }
 
 /// Returns a non-empty variable. The section contains only names that are blank in the environment, so the environment
@@ -53,7 +97,7 @@ fn variable(name: &str, section: &BTreeMap<String, String>, env: &dyn Fn(&str) -
 
 impl Substitution {
     /// Collects the variables of the section: first the texts without references, so that the others can refer to them.
-    fn collect_section(&mut self, root: &TreeNode, env: &dyn Fn(&str) -> Option<String>, files: &Files) {
+    fn collect_section(&mut self, root: &TreeNode, env: &ReadEnvironment<'_>, files: &Files) {
         let mut texts: Vec<(&str, &str)> = Vec::new();
         let section = vec![Step::Key(SECTION.to_owned())];
         let mut vars = section.clone();
@@ -85,12 +129,12 @@ impl Substitution {
                 }
             }
         }
-        texts.retain(|(name, _)| env(name).is_none_or(|value| value.trim().is_empty()));
+        texts.retain(|(name, _)| (env.variable)(name).is_none_or(|value| value.trim().is_empty()));
         let (plain, referring): (Vec<_>, Vec<_>) =
-            texts.into_iter().partition(|(_, text)| substitute(text, &|_| None).is_ok());
+            texts.into_iter().partition(|(_, text)| substitute(text, &|_| Err(String::new())).is_ok());
         for (name, text) in plain.into_iter().chain(referring) {
             // An unset one is reported with all the other texts.
-            let value = substitute(text, &|name| variable(name, &self.variables, env));
+            let value = substitute(text, &|name| value(name, &self.variables, env));
             if let Ok(value) = value
                 && !value.trim().is_empty()
             {
@@ -99,13 +143,7 @@ impl Substitution {
         }
     }
 
-    fn texts(
-        &mut self,
-        node: &mut TreeNode,
-        steps: &mut Vec<Step>,
-        lookup: &dyn Fn(&str) -> Option<String>,
-        files: &Files,
-    ) {
+    fn texts(&mut self, node: &mut TreeNode, steps: &mut Vec<Step>, lookup: &Lookup<'_>, files: &Files) {
         match &mut node.kind {
             Kind::Object(members) => {
                 for member in members {
@@ -123,8 +161,7 @@ impl Substitution {
             }
             Kind::Scalar(Value::String(text)) => match substitute(text, lookup) {
                 Ok(substituted) => *text = substituted,
-                Err(name) => {
-                    let message = format!("needs the environment variable {name}, which is not set");
+                Err(message) => {
                     if self.unset.len() < problem::MAX_PROBLEMS {
                         self.unset.push((path(steps), problem(steps, node, message, files)));
                     }
@@ -153,14 +190,15 @@ fn can_be_set(name: &str) -> bool {
     !name.is_empty() && !name.contains(['=', '\0'])
 }
 
-/// Substitutes `${NAME}`, or returns the name that is not set. `$${NAME}` becomes `${NAME}`; a name that is not in
-/// capitals is left unchanged.
-fn substitute<'a>(text: &'a str, lookup: &dyn Fn(&str) -> Option<String>) -> Result<String, &'a str> {
+/// Substitutes references, or returns the problem of the first that has no value. `$${NAME}` becomes `${NAME}`; a name
+/// that is neither in capitals nor a reference to a secret is left unchanged.
+fn substitute(text: &str, lookup: &Lookup<'_>) -> Result<String, String> {
     let mut result = String::new();
     let mut rest = text;
     while let Some(at) = rest.find("${") {
         let (before, tail) = (&rest[..at], &rest[at + 2..]);
-        let Some(name) = tail.split_once('}').map(|(name, _)| name).filter(|name| is_name(name)) else {
+        let is_reference = |name: &&str| is_name(name) || SecretReference::parse(name).is_some();
+        let Some(name) = tail.split_once('}').map(|(name, _)| name).filter(is_reference) else {
             result.push_str(&rest[..at + 2]);
             rest = tail;
             continue;
@@ -169,7 +207,7 @@ fn substitute<'a>(text: &'a str, lookup: &dyn Fn(&str) -> Option<String>) -> Res
             Some(before) => result.push_str(&format!("{before}${{{name}}}")),
             None => {
                 result.push_str(before);
-                result.push_str(&lookup(name).ok_or(name)?);
+                result.push_str(&lookup(name)?);
             }
         }
         rest = &tail[name.len() + 1..];
@@ -198,6 +236,12 @@ mod tests {
             "BLANK" => Some(" ".to_owned()),
             _ => None,
         };
+        let secret = |reference: SecretReference<'_>| match reference {
+            SecretReference::File("/key") => Ok("from a file".to_owned()),
+            SecretReference::Credential(name) => Ok(format!("credential {name}")),
+            SecretReference::File(_) | SecretReference::Command(_) => Err("names what is not there".to_owned()),
+        };
+        let env = ReadEnvironment { variable: &env, secret: &secret, include_roots: &[] };
         let mut node = TreeNode::without_locations(tree);
         let substituted = substitute_all(&mut node, &env, &Files::new(Path::new("config.json")));
         let unset = substituted.unset.iter().map(|(_, problem)| problem);
@@ -236,6 +280,19 @@ mod tests {
             })
         );
         assert_eq!(problems, [""; 0]);
+    }
+
+    #[test]
+    fn secrets_elsewhere_are_substituted() {
+        let (tree, variables, problems) = substituted(json!({
+            "a": "${file:/key}", "b": "x ${credential:key-1}", "c": "$${file:/key}", "d": "${file:}${ftp:x}",
+            "e": "${cmd:pass show key}", "env": {"F": "${file:/key}"}, "f": "${F}",
+        }));
+        assert_eq!((&tree["a"], &tree["b"]), (&json!("from a file"), &json!("x credential key-1")));
+        assert_eq!((&tree["c"], &tree["d"]), (&json!("${file:/key}"), &json!("${file:}${ftp:x}")));
+        assert_eq!((&tree["e"], &tree["f"]), (&json!("${cmd:pass show key}"), &json!("from a file")));
+        assert_eq!(variables["F"], "from a file");
+        assert_eq!(problems, ["e names what is not there"]);
     }
 
     #[test]

@@ -43,7 +43,7 @@ fn every_case_gives_the_expected_report() {
     assert!(!folders.is_empty());
     let mut different = String::new();
     for folder in folders {
-        let env = ReadEnvironment { variable: &sample::variable, include_roots: &[] };
+        let env = ReadEnvironment { variable: &sample::variable, secret: &sample::secret, include_roots: &[] };
         let report = report(&read(&folder.join("config.json"), &env));
         let expected = fs::read_to_string(folder.join("expected.txt")).unwrap_or_default();
         if report != expected {

@@ -99,7 +99,10 @@ fn configs_that_openclaw_wrote_have_no_unknown_key() {
             .unwrap();
             return;
         }
-        let loaded: LoadedConfig<Nothing> = read(&path, &ReadEnvironment { variable: &|_| None, include_roots: &[] });
+        let loaded: LoadedConfig<Nothing> = read(
+            &path,
+            &ReadEnvironment { variable: &|_| None, secret: &|_| Err("is not there".to_owned()), include_roots: &[] },
+        );
         assert_eq!(loaded.problems, [], "{state}");
         let keys: Vec<_> = loaded.warnings.iter().map(|warning| warning.path.as_str()).collect();
         let sections = loaded.source.as_object().map(|sections| sections.keys().map(String::as_str).collect());

@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 
 mod sample;
 
-const ENV: ReadEnvironment<'static> = ReadEnvironment { variable: &sample::variable, include_roots: &[] };
+const ENV: ReadEnvironment<'static> =
+    ReadEnvironment { variable: &sample::variable, secret: &sample::secret, include_roots: &[] };
 
 fn value() -> impl Strategy<Value = Value> {
     let number = prop_oneof![

@@ -17,6 +17,7 @@ mod parts;
 pub mod paths;
 pub mod routes;
 mod sandbox_policy;
+pub mod secret_references;
 mod sections;
 mod text;
 #[cfg(test)]
@@ -115,7 +116,7 @@ pub fn last_good_warning(chosen: &Chosen, file: &Path) -> Option<String> {
 /// Fails if a required variable is not set.
 pub fn require_variables(loaded: &LoadedConfig<Config>, file: &Path) -> Result<(), Error> {
     let Some(fault) = loaded.faults.iter().find(|fault| fault.part.is_none()) else { return Ok(()) };
-    let remedy = "set it in Homard's environment, or write the value into the config";
+    let remedy = "set the variable in Homard's environment, or correct the config";
     Err(Error::Unusable(format!("config file {}, {fault}\nnothing was started; {remedy}", file.display())))
 }
 
@@ -161,5 +162,5 @@ fn with_env<T>(with: impl FnOnce(&ReadEnvironment<'_>) -> T) -> T {
     let roots: Vec<PathBuf> =
         paths::setting("INCLUDE_ROOTS").map(|roots| std::env::split_paths(&roots).collect()).unwrap_or_default();
     let variable = |name: &str| paths::env(name).and_then(|value| value.into_string().ok());
-    with(&ReadEnvironment { variable: &variable, include_roots: &roots })
+    with(&ReadEnvironment { variable: &variable, secret: &secret_references::resolve, include_roots: &roots })
 }

@@ -147,19 +147,20 @@ pub fn database_status(state_dir: &Path) -> DatabaseStatus {
             Err(TryLockError::Error(reason)) => return DatabaseStatus::Unusable(reason.to_string()),
         }
     }
-    let check = || -> rusqlite::Result<(usize, String)> {
+    let check = || -> rusqlite::Result<(usize, Option<String>, String)> {
         let db = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         db.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         let version = db.pragma_query_value(None, "user_version", |row| row.get(0))?;
-        Ok((version, db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?))
+        let report = db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+        Ok((version, db::writer_version(&db), report))
     };
     match check() {
-        Ok((version, _)) if version > db::version() => DatabaseStatus::Unusable(format!(
-            "it was written by a newer version of Homard (format {version}); use that version"
-        )),
-        Ok((_, report)) if report == "ok" => DatabaseStatus::Intact,
-        Ok((_, report)) => DatabaseStatus::Corrupt(report),
+        Ok((version, writer, _)) if version > db::state_format() => {
+            DatabaseStatus::Unusable(db::newer_format(state_dir, version, writer.as_deref()))
+        }
+        Ok((_, _, report)) if report == "ok" => DatabaseStatus::Intact,
+        Ok((_, _, report)) => DatabaseStatus::Corrupt(report),
         Err(reason) => match db::DatabaseError::of(&reason, &path) {
             db::DatabaseError::Corrupt(message) => DatabaseStatus::Corrupt(message),
             db::DatabaseError::DiskFailed(message) => DatabaseStatus::Unusable(message),

@@ -10,7 +10,7 @@ use homard_store::Error;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{disk, layout::StateLayout};
+use crate::{disk, layout::StateLayout, sessions};
 
 /// Schema migrations, one per version.
 const MIGRATIONS: [&str; 7] = ["
@@ -71,6 +71,9 @@ const MIGRATIONS: [&str; 7] = ["
     ",
 ];
 
+/// Name of the row of `meta` with the version of Homard that wrote the database last.
+const WRITER: &str = "homard_version";
+
 /// Maximum size in bytes of the write-ahead log that is left after a large batch.
 const WAL_SIZE_LIMIT: i64 = 16 * 1024 * 1024;
 
@@ -90,12 +93,14 @@ pub(crate) fn open(layout: &StateLayout) -> Result<Connection, DatabaseError> {
         .pragma_query_value(None, "user_version", |row| row.get(0))
         .map_err(|reason| DatabaseError::of(&reason, &path))?;
     let Some(steps) = MIGRATIONS.get(version..) else {
-        return Err(DatabaseError::Other(Error::Corrupt(format!(
-            "journal {} was written by a newer version of Homard (format {version}); use that version",
-            path.display()
-        ))));
+        let writer = writer_version(&db);
+        return Err(DatabaseError::Other(Error::Corrupt(newer_format(layout.state(), version, writer.as_deref()))));
     };
+    if version > 0 && !steps.is_empty() {
+        keep_before_migration(&db, layout, version)?;
+    }
     migrate(&mut db, version, steps).map_err(|reason| DatabaseError::of(&reason, &path))?;
+    record_writer(&db).map_err(|reason| DatabaseError::of(&reason, &path))?;
     if version == 0 {
         // A new database: its folders may be new as well, and nothing in it is durable before they are synced.
         for folder in [layout.journal().as_path(), layout.state()] {
@@ -105,8 +110,54 @@ pub(crate) fn open(layout: &StateLayout) -> Result<Connection, DatabaseError> {
     Ok(db)
 }
 
-/// Returns the schema version that this build writes.
-pub(crate) fn version() -> usize {
+/// Returns why a state directory of a newer version cannot be used, and the ways out. `writer` is that version.
+pub fn newer_format(state: &Path, format: usize, writer: Option<&str>) -> String {
+    let writer = writer.map_or_else(|| "a newer version of Homard".to_owned(), |version| format!("Homard {version}"));
+    format!(
+        "state directory {} has format {format}, which {writer} wrote; this version ({}) reads formats up to {}. Use that \
+         version again, or restore a backup from before the upgrade with: homard restore DIRECTORY --force",
+        state.display(),
+        env!("CARGO_PKG_VERSION"),
+        state_format()
+    )
+}
+
+/// Returns the version of Homard that wrote the database last, if it was recorded.
+pub(crate) fn writer_version(db: &Connection) -> Option<String> {
+    sessions::meta(db, WRITER).ok().flatten()
+}
+
+/// Records that this version writes the database.
+fn record_writer(db: &Connection) -> rusqlite::Result<()> {
+    let version = env!("CARGO_PKG_VERSION");
+    if writer_version(db).as_deref() != Some(version) {
+        sessions::set_meta(db, WRITER, version)?;
+    }
+    Ok(())
+}
+
+/// Copies a database of an older format, so that the version that wrote it can be used again. A copy of the same format
+/// is replaced.
+fn keep_before_migration(db: &Connection, layout: &StateLayout, version: usize) -> Result<(), DatabaseError> {
+    let path = layout.journal().join(format!("format-{version}.db"));
+    let staged = path.with_added_extension("new");
+    disk::missing_is_none(fs::remove_file(&staged))
+        .map_err(|error| DatabaseError::Other(disk::failed("remove", &staged)(error)))?;
+    // SQLite gives the copy the permissions of this file.
+    disk::private()
+        .append(true)
+        .create(true)
+        .open(&staged)
+        .map_err(|error| DatabaseError::Other(disk::failed("create", &staged)(error)))?;
+    db.execute("VACUUM INTO ?1", [staged.to_string_lossy()]).map_err(|reason| DatabaseError::of(&reason, &staged))?;
+    fs::rename(&staged, &path).map_err(|error| DatabaseError::Other(disk::failed("rename", &staged)(error)))?;
+    disk::sync_folder(&layout.journal()).map_err(DatabaseError::Other)?;
+    tracing::info!(from = version, to = state_format(), copy = %path.display(), "migrating the journal");
+    Ok(())
+}
+
+/// Returns the format of the state directory that this build writes, and the newest that it reads.
+pub fn state_format() -> usize {
     MIGRATIONS.len()
 }
 

@@ -54,6 +54,7 @@ use tracing::warn;
 
 pub use approvals::ApprovalFiles;
 pub use cron::CronFiles;
+pub use db::{newer_format, state_format};
 pub use metrics::{JournalMetrics, read_note_offline};
 pub use start::BootHistory;
 

@@ -8,6 +8,7 @@ mod damage;
 mod export;
 mod figures;
 mod files;
+mod formats;
 mod random;
 mod rot;
 mod samples;

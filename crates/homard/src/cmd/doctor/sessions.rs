@@ -70,7 +70,7 @@ fn journal(found: &DatabaseStatus) -> Option<DoctorFinding> {
             let message = format!("the journal cannot be used: {why}");
             Some(DoctorFinding::problem(
                 message,
-                "if a newer version of Homard wrote the journal, use that version; otherwise check the file and the disk",
+                "follow the message; if it names no way out, check the file and the disk",
             ))
         }
     }

@@ -7,7 +7,7 @@ use std::{
     fmt,
     fs::OpenOptions,
     io::{self, Write as _},
-    net::SocketAddr,
+    net::{SocketAddr, TcpListener},
     os::unix::fs::OpenOptionsExt,
     sync::Arc,
 };
@@ -27,7 +27,9 @@ use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    App, Error, approvals, methods, metrics, otel, outages,
+    App, Error, approvals,
+    methods::{self, service::Handover},
+    metrics, otel, outages,
     plugins::{PluginRoutes, Transforms},
     reload::ConfigReloader,
     schedule,
@@ -48,6 +50,10 @@ pub struct GatewayOptions {
     pub crash_loops: CrashLoops,
     /// The log that clients read.
     pub log: LogBuffer,
+    /// Listeners that a service manager or the previous process opened.
+    pub inherited: Vec<TcpListener>,
+    /// How the process is replaced at a restart, if it can be.
+    pub handover: Option<Handover>,
 }
 
 /// A gateway that listens and whose unfinished runs are queued. It does not answer yet.
@@ -75,14 +81,15 @@ pub async fn start(
     app: &App,
     chosen: &Chosen,
     paths: &Paths,
-    options: GatewayOptions,
+    mut options: GatewayOptions,
     stop: CancellationToken,
 ) -> Result<StartedGateway, Error> {
     let config = &chosen.loaded.config;
     // An occupied port is detected before any run starts, and no request is answered before every recovered run is
     // queued.
-    let gateway = homard_gateway::bind(settings(&options, config, paths)).await?;
-    let GatewayOptions { control_ui, crash_loops, log, .. } = options;
+    let inherited = std::mem::take(&mut options.inherited);
+    let gateway = homard_gateway::bind_with(settings(&options, config, paths), inherited).await?;
+    let GatewayOptions { control_ui, crash_loops, log, handover, .. } = options;
     // Before any command runs.
     let exec_approvals = approvals::open(&app.hub, paths).await?;
     if app.hub.lifecycle().unfinished().await? > 0 {
@@ -105,9 +112,10 @@ pub async fn start(
     app.factory.open_gateway(&live, planner.as_ref());
     let approvals = approvals::start(&exec_approvals, gateway.broadcaster(), stop.clone());
     approvals::resume(app, config, paths);
+    let service = methods::service::methods(app.hub.runs().slots(), gateway.local_addrs(), handover);
     let gateway = gateway
         .with_outages(outages::of(app, &live, paths))
-        .with_methods(methods(app, &live, paths, &exec_approvals))
+        .with_methods(methods(app, &live, paths, &exec_approvals).into_iter().chain(service).collect())
         .with_metrics(metrics::of(&app.journal))
         .with_endpoints(endpoints(config));
     let gateway = match otel::start()? {
@@ -126,6 +134,11 @@ impl StartedGateway {
     /// Returns the addresses on which the gateway listens.
     pub fn local_addrs(&self) -> Vec<SocketAddr> {
         self.gateway.local_addrs()
+    }
+
+    /// Returns duplicates of the listeners, for the next process.
+    pub fn duplicate_listeners(&self) -> io::Result<Vec<TcpListener>> {
+        self.gateway.duplicate_listeners()
     }
 
     /// Returns the warnings that the health report shows.
@@ -164,6 +177,14 @@ impl StartedGateway {
         }
         drop(plugin_start);
         app.hub.hooks().gateway_stopping("shutdown").await;
+        if app.hub.runs().slots().is_paused() {
+            // The next process resumes the runs that are active still. Clients reconnect and never learn that they were
+            // interrupted.
+            close.cancel();
+            serving.await.map_err(failed)?;
+            app.hub.lifecycle().shut_down().await;
+            return Ok(());
+        }
         // Runs first, so that clients still receive their end.
         app.hub.lifecycle().shut_down().await;
         close.cancel();

@@ -26,6 +26,7 @@ pub mod openclaw_lock;
 pub mod otel;
 pub mod outages;
 mod permissions;
+pub mod plain_secrets;
 pub mod plugins;
 mod probed_model;
 pub mod reload;

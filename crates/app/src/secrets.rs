@@ -31,11 +31,20 @@ pub fn of_config(loaded: &LoadedConfig<Config>, paths: &Paths) -> Secrets {
     trimmed(configured(loaded, paths))
 }
 
+/// Returns the values of the secrets that are known before credentials are read.
+pub(crate) fn known_values(loaded: &LoadedConfig<Config>, paths: &Paths) -> Vec<String> {
+    configured(loaded, paths).into_iter().map(|value| value.trim().to_owned()).collect()
+}
+
+/// Returns true if a variable with this name is a secret.
+pub(crate) fn is_secret_name(name: &str) -> bool {
+    SECRET_NAME_PARTS.iter().any(|part| name.to_uppercase().contains(part))
+}
+
 fn configured(loaded: &LoadedConfig<Config>, paths: &Paths) -> Vec<String> {
     let mut values = redact::known_secrets(&loaded.tree);
-    let is_secret = |name: &str| SECRET_NAME_PARTS.iter().any(|part| name.to_uppercase().contains(part));
     let variables = loaded.variables.clone().into_iter().chain(paths::variables());
-    values.extend(variables.filter(|(name, _)| is_secret(name)).map(|(_, value)| value));
+    values.extend(variables.filter(|(name, _)| is_secret_name(name)).map(|(_, value)| value));
     values.extend(gateway_secret::stored_token(paths));
     values
 }

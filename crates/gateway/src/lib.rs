@@ -57,7 +57,7 @@ pub use outages::{Outage, Outages};
 pub use plugin_routes::{PluginEndpoints, PluginHttpRequest, PluginHttpResponse, RouteAuth};
 pub use router::builtin_names as method_names;
 pub use scope::Scope;
-pub use server::{Error, Gateway, Settings, bind};
+pub use server::{Error, Gateway, Settings, bind, bind_with};
 pub use tls::{Tls, TlsError, fingerprint};
 pub use warnings::OperatorWarnings;
 pub use webhooks::{Mapping, MappingAction, Template, Transform, Transformer, WebhookError, Webhooks};

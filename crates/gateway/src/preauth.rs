@@ -218,6 +218,8 @@ pub(crate) struct PreAuthListener {
     /// Trusted proxies.
     pub(crate) proxies: Arc<[IpAddr]>,
     pub(crate) stop: CancellationToken,
+    /// Cancelled before `stop`: no further connections are accepted.
+    pub(crate) ending: CancellationToken,
 }
 
 impl Listener for PreAuthListener {
@@ -226,7 +228,13 @@ impl Listener for PreAuthListener {
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
-            match self.listener.accept().await {
+            let accepted = tokio::select! {
+                biased;
+                // Connections that arrive from now on belong to the next process.
+                () = self.ending.cancelled() => std::future::pending().await,
+                accepted = self.listener.accept() => accepted,
+            };
+            match accepted {
                 Ok((stream, address)) => return (self.wrap(stream, address), address),
                 Err(error) => {
                     tracing::warn!(%error, "failed to accept a connection");

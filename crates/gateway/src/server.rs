@@ -3,6 +3,7 @@
 use std::{
     fmt, io,
     net::{IpAddr, SocketAddr},
+    os::fd::AsFd,
     path::PathBuf,
     sync::{
         Arc,
@@ -158,8 +159,27 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
+/// Returns the listener for an address: an inherited one that listens there, else a new one. An inherited listener fits
+/// any port if the system may choose the port.
+fn open_listener(address: SocketAddr, inherited: &mut Vec<std::net::TcpListener>) -> io::Result<TcpListener> {
+    let fits = |listener: &std::net::TcpListener| {
+        let local = listener.local_addr();
+        local.is_ok_and(|local| local.ip() == address.ip() && (address.port() == 0 || local.port() == address.port()))
+    };
+    let Some(index) = inherited.iter().position(fits) else { return listen(address) };
+    let listener = inherited.swap_remove(index);
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
 /// Opens the listeners, so that a port conflict is found before anything else starts.
 pub async fn bind(settings: Settings) -> Result<Gateway, Error> {
+    bind_with(settings, Vec::new()).await
+}
+
+/// Same as [`bind`], with listeners that a service manager or the previous process opened. Those that listen on none of
+/// the addresses are closed, with a warning.
+pub async fn bind_with(settings: Settings, mut inherited: Vec<std::net::TcpListener>) -> Result<Gateway, Error> {
     if settings.secret.is_empty() {
         return Err(Error::NoSecret);
     }
@@ -171,7 +191,7 @@ pub async fn bind(settings: Settings) -> Result<Gateway, Error> {
             listeners.first().map(|(_, first): &(_, SocketAddr)| first.port()).filter(|_| address.port() == 0);
         // The port that the system chose for the first address is used for all.
         address.set_port(chosen_port.unwrap_or(address.port()));
-        let result = listen(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
+        let result = open_listener(address, &mut inherited).and_then(|listener| Ok((listener.local_addr()?, listener)));
         match result {
             Ok((local, listener)) => listeners.push((listener, local)),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && chosen_port.is_none() => {
@@ -185,6 +205,13 @@ pub async fn bind(settings: Settings) -> Result<Gateway, Error> {
     }
     if listeners.is_empty() {
         return Err(Error::NoAddress);
+    }
+    for unused in inherited {
+        let address = unused.local_addr().map_or_else(|error| error.to_string(), |address| address.to_string());
+        tracing::warn!(
+            address,
+            "closing an inherited socket whose address is not configured; if a service manager opened it, run homard gateway install again"
+        );
     }
     Ok(Gateway {
         listeners,
@@ -247,6 +274,12 @@ impl Gateway {
     /// Returns the addresses it listens on, with the ports that the system chose.
     pub fn local_addrs(&self) -> Vec<SocketAddr> {
         self.listeners.iter().map(|(_, address)| *address).collect()
+    }
+
+    /// Returns duplicates of the listeners, which stay open when the gateway has stopped: connections then wait for the
+    /// next process that serves them.
+    pub fn duplicate_listeners(&self) -> io::Result<Vec<std::net::TcpListener>> {
+        self.listeners.iter().map(|(listener, _)| Ok(listener.as_fd().try_clone_to_owned()?.into())).collect()
     }
 
     /// Returns the warnings that health reports; they may change while the gateway serves.
@@ -378,9 +411,11 @@ impl Gateway {
         }
         let serve_listener = |(listener, _)| {
             let (limiter, tls, proxies) = (server.preauth.clone(), tls.clone(), proxies.clone());
-            let preauth_listener = PreAuthListener { listener, limiter, tls, proxies, stop: closing.clone() };
+            let (stop, ending) = (closing.clone(), stop.clone());
+            let graceful = ending.clone();
+            let preauth_listener = PreAuthListener { listener, limiter, tls, proxies, stop, ending };
             let service = http::app(server.clone()).into_make_service_with_connect_info::<PeerInfo>();
-            let serving = axum::serve(preauth_listener, service).with_graceful_shutdown(stop.clone().cancelled_owned());
+            let serving = axum::serve(preauth_listener, service).with_graceful_shutdown(graceful.cancelled_owned());
             AbortOnDropHandle::new(task::spawn("listener", serving.into_future()))
         };
         let listeners: Vec<_> = self.listeners.into_iter().map(serve_listener).collect();

@@ -7,10 +7,11 @@ mod cli_error;
 mod cmd;
 mod signal;
 
-use std::process::ExitCode;
+use std::{net::TcpListener, process::ExitCode};
 
 use anyhow::{Context, Result};
 use homard_render as render;
+use homard_service::{activation, handover};
 use homard_tools::sandbox;
 use rustix::process::{Resource, Rlimit};
 
@@ -47,13 +48,24 @@ fn main() -> ExitCode {
     cli_error::exit_code(&error)
 }
 
+/// Returns the sockets that the previous process or the service manager passed to this one.
+fn listeners() -> Result<Vec<TcpListener>> {
+    let process = homard_settings::paths::env(handover::VARIABLE).and_then(|process| process.into_string().ok());
+    let mut listeners = handover::received_listeners(process.as_deref())
+        .context("cannot take over the sockets of the previous process")?;
+    listeners.extend(activation::inherited_listeners().context("cannot use the sockets of the service manager")?);
+    Ok(listeners)
+}
+
 fn start(cli: Cli) -> Result<()> {
     let (logging, file) = cli.logging();
     let log = homard_logging::start(cli.log_level(), &logging, file.as_deref())?;
     // Fails only if a provider was already installed, which is not the case.
     rustls::crypto::ring::default_provider().install_default().ok();
+    // While there is a single thread: this changes the environment.
+    let inherited = if cli.serves() { listeners()? } else { Vec::new() };
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
-    let result = runtime.block_on(cli.run(log));
+    let result = runtime.block_on(cli.run(log, inherited));
     // Remaining tasks are not awaited.
     runtime.shutdown_background();
     result

@@ -7,7 +7,10 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use homard_proto::SessionKey;
 use homard_stdx::sync::{Mutex, MutexGuard};
-use tokio::{sync::oneshot, time::Instant};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
 
 /// Minimum wait for a slot that is reported.
 const LONG_WAIT: Duration = Duration::from_secs(2);
@@ -63,13 +66,54 @@ pub struct Slots {
     cron: Arc<Pool>,
     nested: Arc<Pool>,
     heartbeat: Arc<Pool>,
+    /// Notified when a slot is returned.
+    returned: Arc<Notify>,
 }
 
 impl Slots {
     /// Creates pools of these sizes (at least one), and the others with one slot.
     pub fn new(main: usize, subagent: usize, cron: usize) -> Self {
-        let pool = |size| Arc::new(Pool::new(size));
-        Self { main: pool(main), subagent: pool(subagent), cron: pool(cron), nested: pool(1), heartbeat: pool(1) }
+        let returned = Arc::new(Notify::new());
+        let pool = |size| Arc::new(Pool::new(size, returned.clone()));
+        Self {
+            main: pool(main),
+            subagent: pool(subagent),
+            cron: pool(cron),
+            nested: pool(1),
+            heartbeat: pool(1),
+            returned: returned.clone(),
+        }
+    }
+
+    /// Grants no further slots to runs that did not start yet; they wait. Runs that an active run waits for
+    /// (subagents, requests to another session) still start, otherwise it could not end.
+    pub fn pause(&self) {
+        for pool in [&self.main, &self.cron, &self.heartbeat] {
+            pool.lock().is_paused = true;
+        }
+    }
+
+    /// Returns true after [`Self::pause`].
+    pub fn is_paused(&self) -> bool {
+        self.main.lock().is_paused
+    }
+
+    /// Returns when no slot is in use. Cancel safe.
+    pub async fn idle(&self) {
+        loop {
+            let returned = self.returned.notified();
+            tokio::pin!(returned);
+            returned.as_mut().enable();
+            if self.taken() == 0 {
+                return;
+            }
+            returned.await;
+        }
+    }
+
+    /// Returns the number of slots in use.
+    pub fn taken(&self) -> usize {
+        self.loads().iter().map(|load| load.taken).sum()
     }
 
     /// Resizes a pool (at least one slot). Waiting runs start at once if there are free slots. Active runs continue:
@@ -149,6 +193,8 @@ impl Slot {
             let mut queue = self.pool.lock();
             queue.taken -= 1;
             queue.grant(&self.pool);
+            drop(queue);
+            self.pool.returned.notify_waiters();
         }
     }
 }
@@ -190,7 +236,7 @@ impl Lender {
         drop(tool_wait);
         if let Some(pool) = self.pool_to_reclaim() {
             let slot_wait = SlotWait(self);
-            let slot = pool.take().await;
+            let slot = pool.take_again().await;
             self.lock().slot = Some(slot);
             drop(slot_wait);
         }
@@ -245,11 +291,18 @@ impl Drop for ToolWait<'_> {
 
 /// Slots of a class and their waiters, behind one short lock that is never held across an await.
 #[derive(Debug)]
-struct Pool(Mutex<PoolQueue>);
+struct Pool {
+    queue: Mutex<PoolQueue>,
+    /// Notified when a slot is returned; shared by all pools.
+    returned: Arc<Notify>,
+}
 
-/// Slots of a pool and the runs that wait for one. Invariant while unlocked: no run waits, or all slots are taken.
+/// Slots of a pool and the runs that wait for one. Invariant while unlocked: no run waits, all slots are taken, or the
+/// pool is paused.
 #[derive(Debug)]
 struct PoolQueue {
+    /// True if no further slots are granted.
+    is_paused: bool,
     size: usize,
     taken: usize,
     /// Some waiters may have gone; they are skipped when it is their turn.
@@ -257,18 +310,30 @@ struct PoolQueue {
 }
 
 impl Pool {
-    fn new(size: usize) -> Self {
-        Self(Mutex::new(PoolQueue { size: size.max(1), taken: 0, waiting: VecDeque::new() }))
+    fn new(size: usize, returned: Arc<Notify>) -> Self {
+        let queue = PoolQueue { is_paused: false, size: size.max(1), taken: 0, waiting: VecDeque::new() };
+        Self { queue: Mutex::new(queue), returned }
     }
 
     fn lock(&self) -> MutexGuard<'_, PoolQueue> {
-        self.0.lock()
+        self.queue.lock()
     }
 
     fn resize(self: &Arc<Self>, size: usize) {
         let mut queue = self.lock();
         queue.size = size.max(1);
         queue.grant(self);
+    }
+
+    /// Takes a slot for a run that had lent its own. A paused pool grants it beyond its size: the run is active already,
+    /// and the pause ends only when it has ended.
+    async fn take_again(self: &Arc<Self>) -> Slot {
+        let is_paused = {
+            let mut queue = self.lock();
+            queue.taken += usize::from(queue.is_paused);
+            queue.is_paused
+        };
+        if is_paused { Slot::of(self) } else { self.take().await }
     }
 
     async fn take(self: &Arc<Self>) -> Slot {
@@ -286,7 +351,7 @@ impl Pool {
 
 impl PoolQueue {
     fn try_take(&mut self) -> bool {
-        let is_free = self.taken < self.size;
+        let is_free = !self.is_paused && self.taken < self.size;
         self.taken += usize::from(is_free);
         is_free
     }
@@ -303,7 +368,8 @@ impl PoolQueue {
 
     /// Hands free slots to waiters in order.
     fn grant(&mut self, pool: &Arc<Pool>) {
-        while self.taken < self.size
+        while !self.is_paused
+            && self.taken < self.size
             && let Some(next) = self.waiting.pop_front()
         {
             match next.send(Slot::of(pool)) {

@@ -55,6 +55,8 @@ async fn serve(folder: &Path, token: &str, stop: CancellationToken, ready: impl 
         control_ui: None,
         crash_loops: CrashLoops::Hold,
         log: LogBuffer::default(),
+        inherited: Vec::new(),
+        handover: None,
     };
     let served = async {
         let gateway = gateway::start(&app, &chosen, &paths, options, stop).await?;

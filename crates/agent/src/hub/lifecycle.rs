@@ -33,6 +33,16 @@ impl HubLifecycle<'_> {
         self.shut_down().await;
     }
 
+    /// Starts no further runs, and waits up to `timeout` for active runs to end. Messages are still accepted and stored;
+    /// the process that opens the state directory next starts them.
+    pub async fn pause(self, timeout: Duration) {
+        let slots = self.hub.runs().slots();
+        slots.pause();
+        if tokio::time::timeout(timeout, slots.idle()).await.is_err() {
+            tracing::info!(active = slots.taken(), "active runs did not end in time; the next process resumes them");
+        }
+    }
+
     /// Cancels all runs, waits for their tasks to end and for everything to be stored.
     pub async fn shut_down(self) {
         self.hub.0.draining.cancel();

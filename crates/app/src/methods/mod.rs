@@ -8,6 +8,7 @@ pub mod config;
 mod hooks;
 pub(crate) mod mcp;
 pub mod plugins;
+pub mod service;
 mod skills;
 
 use homard_approvals::ExecApprovals;

@@ -84,9 +84,12 @@ impl Fanout {
         let stream = self.stream(tape);
         let projection = stream.projection.as_ref()?;
         let seq = projection.seq();
+        // A client that saw more than there is counts the events of the previous process, which the restart resumed: it
+        // needs all.
+        let after = if position.after > seq { 0 } else { position.after };
         let mut snapshot = json!({
             "runId": tape.run(), "sessionKey": tape.key(), "state": if seq == 0 { "queued" } else { "running" },
-            "seq": seq, "events": stream.log.after(position.after, position.detail),
+            "seq": seq, "events": stream.log.after(after, position.detail),
         });
         if position.detail.is_some() {
             snapshot["tools"] = stream.log.open_tools().into();

@@ -17,6 +17,7 @@ use homard_journal::{
     lock,
 };
 use homard_runtime::{Ambient, ambient::iso};
+use homard_service::supervisor;
 use homard_settings::paths::Paths;
 use homard_store::StoreReader;
 use serde_json::{Value, json};
@@ -31,7 +32,8 @@ const FORMAT: u64 = 1;
 /// Folder of the database in the state directory.
 const JOURNAL: &str = "journal";
 /// Files of a running process, by the names that the gateway gives them.
-const OF_PROCESS: [&str; 3] = ["gateway.lock", "gateway.holder.json", MANIFEST];
+const OF_PROCESS: [&str; 5] =
+    ["gateway.lock", "gateway.holder.json", supervisor::FILES[0], supervisor::FILES[1], MANIFEST];
 /// Name of the config in a backup whose config is outside the state directory.
 const CONFIG: &str = "homard.json";
 

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The pages, by topic.
-const PAGES: [(&str, &str); 34] = [
+const PAGES: [(&str, &str); 37] = [
     ("agents", include_str!("../../../../docs/agents.md")),
     ("approvals", include_str!("../../../../docs/approvals.md")),
     ("channels", include_str!("../../../../docs/channels.md")),
@@ -28,6 +28,7 @@ const PAGES: [(&str, &str); 34] = [
     ("glossary", include_str!("../../../../docs/glossary.md")),
     ("hooks", include_str!("../../../../docs/hooks.md")),
     ("import", include_str!("../../../../docs/import.md")),
+    ("install", include_str!("../../../../docs/install.md")),
     ("mcp", include_str!("../../../../docs/mcp.md")),
     ("messages", include_str!("../../../../docs/messages.md")),
     ("models", include_str!("../../../../docs/models.md")),
@@ -43,6 +44,8 @@ const PAGES: [(&str, &str); 34] = [
     ("telegram", include_str!("../../../../docs/channels/telegram.md")),
     ("tools", include_str!("../../../../docs/tools.md")),
     ("trace", include_str!("../../../../docs/trace.md")),
+    ("troubleshooting", include_str!("../../../../docs/troubleshooting.md")),
+    ("upgrade", include_str!("../../../../docs/upgrade.md")),
     ("webhook", include_str!("../../../../docs/channels/webhook.md")),
     ("webhooks", include_str!("../../../../docs/webhooks.md")),
 ];

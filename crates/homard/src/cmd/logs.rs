@@ -122,6 +122,13 @@ async fn from_file(args: &Args, path: &Path) -> Result<()> {
     }
 }
 
+/// Returns the newest lines of a log file, without colours; empty if there is none.
+pub(super) fn newest(path: &Path, count: usize) -> Result<Vec<String>> {
+    let text = read(path, 0)?;
+    let lines: Vec<_> = text.lines().rev().take(count).map(|line| LogLine::read(line).text(false)).collect();
+    Ok(lines.into_iter().rev().collect())
+}
+
 fn read(path: &Path, from: usize) -> Result<String> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,

@@ -36,6 +36,7 @@ mod reference;
 mod runs;
 mod sandbox;
 mod scaffold;
+mod secrets;
 mod sessions;
 mod setup;
 mod skills;
@@ -45,7 +46,7 @@ mod trace;
 mod usage;
 mod verbs;
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{ffi::OsString, net::TcpListener, path::PathBuf};
 
 use anyhow::Result;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
@@ -88,7 +89,7 @@ enum Command {
     Setup(setup::Args),
     /// Send a message to an agent and print its reply
     Agent(agent::Args),
-    /// Run the gateway or call a method of a running one
+    /// Run the gateway, install and control it as a service, or call a method of it
     Gateway(gateway::Args),
     /// Check the health of the running gateway
     #[command(after_help = "Examples:\n  homard health\n  homard health --json")]
@@ -138,6 +139,8 @@ enum Command {
     Logs(logs::Args),
     /// Show and verify the security audit log
     Audit(audit::Args),
+    /// Find secrets that lie in plain text
+    Secrets(secrets::Args),
     /// Copy the state directory, also while a gateway uses it
     Backup(backup::Backup),
     /// Restore the state directory from a backup
@@ -151,6 +154,9 @@ enum Command {
     /// Print a shell completion script
     #[command(alias = "completion")]
     Completions(completions::Args),
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man(completions::ManArgs),
     /// Kill a temporary gateway repeatedly, and verify that nothing is lost or done twice
     Chaos(chaos::Args),
 }
@@ -215,6 +221,7 @@ impl Cli {
             Command::Cron(args) => args.json,
             Command::Logs(args) => args.json,
             Command::Audit(args) => args.wants_json(),
+            Command::Secrets(args) => args.wants_json(),
             Command::Backup(args) => args.json,
             Command::Restore(args) => args.json,
             Command::Import(args) => args.wants_json(),
@@ -226,8 +233,13 @@ impl Cli {
             Command::Health(args) | Command::Status(args) => args.json,
             // Their reports are documents even if they fail.
             Command::Chaos(_) | Command::Doctor(_) => false,
-            Command::Chat(_) | Command::Completions(_) => false,
+            Command::Chat(_) | Command::Completions(_) | Command::Man(_) => false,
         }
+    }
+
+    /// Returns true if this runs a gateway.
+    pub(crate) fn serves(&self) -> bool {
+        matches!(&self.command, Command::Gateway(args) if args.serves())
     }
 
     /// Returns the default log level.
@@ -263,11 +275,13 @@ impl Cli {
             | Command::Cron(_)
             | Command::Logs(_)
             | Command::Audit(_)
+            | Command::Secrets(_)
             | Command::Backup(_)
             | Command::Restore(_)
             | Command::Import(_)
             | Command::Docs(_)
             | Command::Completions(_)
+            | Command::Man(_)
             | Command::Chaos(_) => "warn",
         }
     }
@@ -284,8 +298,8 @@ impl Cli {
         (logging, Some(file))
     }
 
-    /// Runs the command. A gateway also serves this log to clients.
-    pub(crate) async fn run(self, log: Log) -> Result<()> {
+    /// Runs the command. A gateway also serves this log to clients, and uses inherited listeners.
+    pub(crate) async fn run(self, log: Log, inherited: Vec<TcpListener>) -> Result<()> {
         match self.command {
             Command::Chat(args) => {
                 if self.is_bare {
@@ -295,7 +309,7 @@ impl Cli {
             }
             Command::Setup(args) => setup::run(&args).await,
             Command::Agent(args) => agent::run(args).await,
-            Command::Gateway(args) => gateway::run(args, log).await,
+            Command::Gateway(args) => gateway::run(args, log, inherited).await,
             Command::Health(args) => health::run(&args).await,
             Command::Status(args) => status::run(&args).await,
             Command::Dashboard(args) => dashboard::run(&args).await,
@@ -319,12 +333,14 @@ impl Cli {
             Command::Cron(args) => cron::run(&args).await,
             Command::Logs(args) => logs::run(&args).await,
             Command::Audit(args) => audit::run(&args).await,
+            Command::Secrets(args) => secrets::run(&args),
             Command::Backup(args) => backup::backup(&args).await,
             Command::Restore(args) => backup::restore(&args).await,
             Command::Import(args) => import::run(&args).await,
             Command::Doctor(args) => doctor::run(&args).await,
             Command::Docs(args) => docs::run(&args),
             Command::Completions(args) => completions::run(&args, Self::command()),
+            Command::Man(args) => completions::write_manual(&args, examples::inherit_examples(Self::command())),
             Command::Chaos(args) => chaos::run(args).await,
         }
     }

@@ -72,7 +72,11 @@ pub(super) struct CommandContext {
 impl CommandContext {
     /// Reads the environment and the config. Fails if there is no valid config.
     pub(super) fn load() -> Result<Self> {
-        let paths = Paths::find()?;
+        Self::of(Paths::find()?)
+    }
+
+    /// Same as `load`, for this state directory and config.
+    pub(super) fn of(paths: Paths) -> Result<Self> {
         let chosen = Config::choose_as_client(&paths)?;
         let config_warning = homard_settings::last_good_warning(&chosen, &paths.config);
         let loaded = chosen.loaded;

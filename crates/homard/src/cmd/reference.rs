@@ -11,7 +11,7 @@ fn reference() -> String {
     let mut command = examples::inherit_examples(Cli::command());
     command.build();
     let mut text = String::new();
-    for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+    for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help" && !sub.is_hide_set()) {
         section(sub, &format!("homard {}", sub.get_name()), &mut text);
     }
     text.trim_end().to_owned() + "\n"
@@ -25,7 +25,8 @@ fn section(command: &Command, path: &str, text: &mut String) {
     if !aliases.is_empty() {
         writeln!(text, "Also: {}.\n", aliases.join(", ")).unwrap();
     }
-    let subs: Vec<&Command> = command.get_subcommands().filter(|sub| sub.get_name() != "help").collect();
+    let subs: Vec<&Command> =
+        command.get_subcommands().filter(|sub| sub.get_name() != "help" && !sub.is_hide_set()).collect();
     let is_listed = |arg: &&Arg| !arg.is_hide_set() && !["help", "version"].contains(&arg.get_id().as_str());
     let args: Vec<&Arg> = command.get_arguments().filter(is_listed).collect();
     // Global arguments are listed at the subcommands.
@@ -83,7 +84,7 @@ fn the_reference_of_commands_is_up_to_date() {
 #[cfg(test)]
 fn visit(command: &Command, path: &str, check: &mut impl FnMut(&Command, &str)) {
     check(command, path);
-    for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+    for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help" && !sub.is_hide_set()) {
         visit(sub, &format!("{path} {}", sub.get_name()), check);
     }
 }

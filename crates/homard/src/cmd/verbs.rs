@@ -30,7 +30,7 @@ const SETUP: &str = "set up a model and a workspace with: homard setup\n\
                      then start the gateway with: homard gateway";
 const CHAT: &str = "start the interactive chat with: homard chat\n\
      send one message with: homard agent -m TEXT";
-const SERVICE: &str = "homard gateway runs in the foreground; a service manager starts and stops it";
+const SERVICE: &str = "install the service with: homard gateway install\nshow it with: homard gateway status";
 const MODEL: &str = "choose the model with: homard models set MODEL\n\
                      more about models: homard docs models";
 const AGENTS: &str = "agents are configured in agents.list; see: homard docs agents";
@@ -41,19 +41,13 @@ const BINARY: &str =
     "Homard is one program file: replace it to update, delete it to uninstall; see: homard docs operations";
 
 /// Commands of OpenClaw, and what to type instead.
-const HINTS: [(&[&str], &str); 86] = [
+const HINTS: [(&[&str], &str); 80] = [
     (&["onboard"], SETUP),
     (&["configure"], SETUP),
     (&["tui"], CHAT),
     (&["terminal"], CHAT),
     (&["resume"], CHAT),
     (&["daemon"], SERVICE),
-    (&["gateway", "install"], SERVICE),
-    (&["gateway", "uninstall"], SERVICE),
-    (&["gateway", "restart"], SERVICE),
-    (&["gateway", "start"], SERVICE),
-    (&["gateway", "stop"], SERVICE),
-    (&["gateway", "status"], "show the status with: homard status"),
     (&["gateway", "health"], "check the gateway with: homard health"),
     (&["gateway", "probe"], "check the installation with: homard doctor"),
     (&["gateway", "usage-cost"], "show the cost with: homard usage"),

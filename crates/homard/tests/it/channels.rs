@@ -8,7 +8,7 @@ mod identity;
 mod kills;
 mod non_owners;
 mod pairing;
-mod setup;
+pub(crate) mod setup;
 mod suite;
 mod talk;
 mod troubles;

@@ -83,6 +83,12 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("gateway.md", "needs OpenClaw"),
     ("getting-started.md", "asks questions"),
     ("getting-started.md", "needs a real key"),
+    ("install.md", "takes long, and is for developers"),
+    ("install.md", "changes the machine"),
+    ("install.md", "changes the machine"),
+    ("install.md", "changes the machine"),
+    ("install.md", "starts a process in the background"),
+    ("install.md", "needs a container runtime"),
     ("mcp.md", "downloads a server"),
     ("models.md", "needs a real key"),
     ("models.md", "needs a real model"),
@@ -92,6 +98,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("page.md", "needs a gateway"),
     ("page.md", "needs Node and a browser"),
     ("schedule.md", "job ids differ each time"),
+    ("upgrade.md", "needs a new version"),
 ];
 
 #[test]
@@ -157,4 +164,38 @@ fn the_readme_lists_the_files_of_the_repository() {
     let listed: BTreeSet<_> = block.lines().filter(|line| !line.starts_with('(')).map(str::to_owned).collect();
     assert_eq!(listed, expected);
     assert!(block.ends_with("homard setup)\n"), "{block}");
+}
+
+/// Returns the source of all crates, and the texts that a format string splits over lines, joined.
+fn sources() -> String {
+    fn collect(folder: &std::path::Path, text: &mut String) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir()
+                && !["tests", "target", "node_modules"].contains(&path.file_name().unwrap().to_str().unwrap())
+            {
+                collect(&path, text);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                text.push_str(&std::fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    let mut text = String::new();
+    collect(std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")), &mut text);
+    // A backslash at the end of a line joins it with the next one.
+    let mut joined = String::new();
+    for part in text.split("\\\n") {
+        joined.push_str(if joined.is_empty() { part } else { part.trim_start() });
+    }
+    joined
+}
+
+#[test]
+fn each_message_on_the_troubleshooting_page_exists() {
+    let page = std::fs::read_to_string(page::folder().join("troubleshooting.md")).unwrap();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |")).map(|(message, _)| message);
+    let (sources, messages) = (sources(), rows.collect::<Vec<_>>());
+    assert!(messages.len() > 15, "{messages:?}");
+    let missing: Vec<_> = messages.iter().filter(|message| !sources.contains(**message)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }

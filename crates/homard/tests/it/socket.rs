@@ -46,3 +46,29 @@ pub(crate) async fn hello_as(port: u16, token: &str, protocol: u64, scopes: &[&s
     assert_eq!((&hello["id"], &hello["ok"]), (&json!("hello"), &json!(true)), "{hello}");
     (socket, hello["payload"].take())
 }
+
+/// Completes the handshake on a connection; `None` if the gateway closes it.
+pub(crate) async fn try_connect_as(
+    stream: TcpStream,
+    token: &str,
+    protocol: u64,
+    scopes: &[&str],
+) -> Option<(Socket, Value)> {
+    let (mut socket, _) = client_async("ws://127.0.0.1", stream).await.ok()?;
+    assert_eq!(next_frame(&mut socket).await?["event"], "connect.challenge");
+    let client = json!({"id": "test", "mode": "test", "version": "1", "platform": "linux"});
+    let params = json!({
+        "minProtocol": protocol, "maxProtocol": protocol, "client": client, "scopes": scopes, "auth": {"token": token},
+    });
+    let request = json!({"type": "req", "id": "hello", "method": "connect", "params": params});
+    socket.send(Message::text(request.to_string())).await.ok()?;
+    let hello = next_frame(&mut socket).await?;
+    assert_eq!(hello["ok"], true, "{hello}");
+    Some((socket, hello))
+}
+
+/// Sends a frame to a gateway that may be gone.
+pub(crate) async fn try_send_frame(socket: &mut Socket, frame: &Value) {
+    // The reader finds out that the connection is closed.
+    socket.send(Message::text(frame.to_string())).await.ok();
+}

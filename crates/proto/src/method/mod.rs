@@ -54,6 +54,7 @@ pub mod logs;
 pub mod models;
 pub mod queries;
 pub mod runs;
+pub mod service;
 pub mod sessions;
 pub mod skills;
 pub mod subscribe;

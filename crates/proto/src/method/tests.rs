@@ -85,6 +85,7 @@ fn all() -> Vec<ParamsType> {
         runs::{
             DropParams, GetParams, HeldParams, ListParams, PromptParams, ReleaseParams, ToolsParams, TraceParams,
         },
+        service::{RestartParams, StatusParams},
         sessions::{
             CompactParams, CompactionsParams, CreateParams, DeleteParams, DescribeParams, ListParams, PatchParams,
             PreviewParams, ResetParams, ResolveParams, UndoCompactionParams,

@@ -288,3 +288,27 @@ proptest! {
         prop_assert_eq!(free.len(), simulation.model.size);
     }
 }
+
+#[test]
+fn a_paused_pool_starts_nothing_until_its_runs_have_ended() {
+    let slots = Slots::new(2, 1, 1);
+    let running = slots.try_take(RunClass::Main).unwrap();
+    slots.pause();
+    let mut idle = slots.idle().boxed();
+    assert!(slots.try_take(RunClass::Main).is_none() && slots.try_take(RunClass::Cron).is_none());
+    let mut queued = waiter(&slots);
+    // The active run may wait for these.
+    assert!(slots.try_take(RunClass::Subagent).is_some() && slots.try_take(RunClass::Nested).is_some());
+    assert!((&mut idle).now_or_never().is_none());
+    drop(running);
+    assert!((&mut idle).now_or_never().is_some() && (&mut queued).now_or_never().is_none());
+}
+
+#[test]
+fn a_run_gets_its_lent_slot_back_while_its_pool_is_paused() {
+    let slots = Slots::new(1, 1, 1);
+    let lender = Lender::from(slots.try_take(RunClass::Main).unwrap());
+    let pausing = lender.lend(async { slots.pause() });
+    assert!(pausing.boxed().now_or_never().is_some());
+    assert_eq!(slots.taken(), 1);
+}

@@ -1,10 +1,11 @@
 //! `homard gateway run`: runs the gateway in the foreground until it is stopped.
 
 mod claim;
-mod listen;
+pub(super) mod listen;
+mod service_manager;
 
 use std::{
-    net::SocketAddr,
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -14,6 +15,7 @@ use homard_agent::{Hub, HubEvent, hub::CrashLoops};
 use homard_app::{
     App, Purpose,
     gateway::{self, GatewayOptions, StartedGateway},
+    methods::service::Handover,
     openclaw_lock::OpenClawLock,
 };
 use homard_client::chat_gateway;
@@ -22,7 +24,12 @@ use homard_credentials::{
     gateway_secret::{self, GatewaySecret, SecretSource},
 };
 use homard_gateway::ControlUi;
+use homard_journal::Journal;
 use homard_logging::Log;
+use homard_service::{
+    handover::{HandoverRequest, Program},
+    notify::{Notifier, monotonic_time},
+};
 use homard_settings::{
     Chosen, Config, DEMO,
     paths::{self, PORT, Paths},
@@ -30,10 +37,16 @@ use homard_settings::{
 use homard_store::Error as StoreError;
 use homard_tools::sandbox::{self, Tier};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
+use tokio::{
+    sync::{
+        mpsc::{self, UnboundedReceiver},
+        oneshot,
+    },
+    task::JoinHandle,
+};
 use tokio_util::sync::CancellationToken;
 
-use self::claim::Claim;
+use self::{claim::Claim, service_manager::RestartSignal};
 use crate::{
     cli_error::CliError,
     render,
@@ -103,33 +116,33 @@ fn allow_many_files() {
     }
 }
 
-/// Runs the gateway until SIGINT or SIGTERM. Runs that are active then resume at the next start.
-pub(super) async fn run(args: Args, log: Log) -> Result<()> {
+/// Runs the gateway until SIGINT or SIGTERM, or until a new program replaces this one. Runs that are active then resume
+/// at the next start.
+pub(super) async fn run(args: Args, log: Log, inherited: Vec<TcpListener>) -> Result<()> {
     args.check()?;
+    let program = Program::current(std::env::args_os()).context("cannot find this program")?;
     let paths = Paths::find()?;
     let chosen = Config::choose(&paths)?;
     log.masks.hide_all(vec![homard_app::secrets::of_config(&chosen.loaded, &paths)]);
-    if let Some(config_warning) = homard_settings::last_good_warning(&chosen, &paths.config) {
-        tracing::error!("{config_warning}");
-    }
-    for outage in homard_settings::outages(&chosen.loaded) {
-        tracing::error!("config file {}: {outage}", paths.config.display());
-    }
-    for warning in &chosen.loaded.warnings {
-        tracing::warn!("config file {}, {warning}", paths.config.display());
-    }
+    report_config(&chosen, &paths);
     allow_many_files();
-    let mut signals = if args.for_chat { Signals::listen_with_stdin()? } else { Signals::listen()? };
+    let signals = if args.for_chat { Signals::listen_with_stdin()? } else { Signals::listen()? };
+    let (requests, handovers) = mpsc::channel(1);
+    // The gateway of a chat ends with the chat's input, which another process would not have.
+    let handover = (!args.for_chat).then(|| Handover { program: program.clone(), requests });
+    let restarts = RestartSignal::listen(handover.clone())?;
+    let (notifier, _watchdog) = service_manager::connect();
     let open = || App::open(&chosen, &paths, Purpose::Gateway);
     let claim = match (args.takeover, args.for_chat) {
         (true, _) => Claim::Takeover,
         (false, true) => Claim::Fail,
-        (false, false) => Claim::FromChat,
+        (false, false) if inherited.is_empty() => Claim::FromChat,
+        (false, false) => Claim::Wait,
     };
     let openclaw = OpenClawLock::find(&paths.state);
     openclaw.check()?;
     let (app, feed) = claim::open(&paths.state, claim, open).await?;
-    let _openclaw_lock = match openclaw.take() {
+    let openclaw_lock = match openclaw.take() {
         Ok(lock) => lock,
         Err(error) => {
             app.close().await?;
@@ -140,39 +153,134 @@ pub(super) async fn run(args: Args, log: Log) -> Result<()> {
         chat_gateway::record(&paths.state).context("cannot record the process id of the gateway")?;
     }
     let (journal, hub) = (app.journal.clone(), app.hub.clone());
-    let failed = journal.failed();
-    tokio::pin!(failed);
-    let stop = CancellationToken::new();
+    let (stop, (listeners, opened)) = (CancellationToken::new(), oneshot::channel());
     let stopped = stop.clone();
+    let ready = notifier.clone();
     let serving = async move {
-        let serving = Serving { args, log, chosen: &chosen, paths: &paths, app: &app };
-        let served = serve(serving, feed, stopped).await;
+        let serving = Serving { args, log, chosen: &chosen, paths: &paths, app: &app, inherited, handover };
+        let served = serve(serving, feed, stopped, |gateway| announce(gateway, &ready, listeners)).await;
         // Also after a failure, otherwise it would count as a crash.
         let closed = app.close().await;
         served.and(closed.map_err(Into::into))
     };
-    tokio::pin!(serving);
-    let signal = tokio::select! {
-        biased;
-        error = &mut failed => return Err(disk_failure(&error).into()),
-        signal = signals.next() => signal,
-        result = &mut serving => return result,
-    };
-    // Clients receive the results of their runs during the drain; only then are they disconnected.
-    let forced_exit = async move {
-        hub.lifecycle().drain(drain_timeout(signal, &hub)).await;
-        stop.cancel();
-        std::future::pending::<()>().await;
-    };
-    tokio::select! {
-        biased;
-        error = &mut failed => Err(disk_failure(&error).into()),
-        signal = signals.next() => {
-            let text = format!("stopped immediately by a second {signal}; active runs continue at the next start");
-            Err(CliError { exit: signal.exit_code(), ..CliError::new("interrupted", text) }.into())
+    let control = Control { signals, restarts, handovers, notifier };
+    let ending = control.until_end(serving, &journal, &hub, &stop).await?;
+    drop((openclaw_lock, journal, hub));
+    match ending {
+        Ending::Stopped => Ok(()),
+        Ending::Replaced => {
+            let listeners = opened.await.context("the gateway stopped before it listened")?;
+            Err(program.replace(&listeners)).with_context(|| format!("cannot start {}", program.path().display()))
         }
-        result = serving => result,
-        () = forced_exit => Ok(()),
+    }
+}
+
+/// Logs what is wrong with the config.
+fn report_config(chosen: &Chosen, paths: &Paths) {
+    if let Some(config_warning) = homard_settings::last_good_warning(chosen, &paths.config) {
+        tracing::error!("{config_warning}");
+    }
+    for outage in homard_settings::outages(&chosen.loaded) {
+        tracing::error!("config file {}: {outage}", paths.config.display());
+    }
+    for warning in &chosen.loaded.warnings {
+        tracing::warn!("config file {}, {warning}", paths.config.display());
+    }
+}
+
+/// Tells the service manager that the gateway is ready, and keeps its sockets for the next process.
+fn announce(gateway: &StartedGateway, notifier: &Notifier, listeners: oneshot::Sender<Vec<TcpListener>>) -> Result<()> {
+    let duplicates = gateway.duplicate_listeners().context("cannot keep the sockets open")?;
+    let addresses: Vec<_> = gateway.local_addrs().iter().map(SocketAddr::to_string).collect();
+    notifier.ready(&format!("serving on {}", addresses.join(", ")));
+    // The receiver lives until the gateway has stopped.
+    drop(listeners.send(duplicates));
+    Ok(())
+}
+
+/// What ends or replaces a serving gateway.
+struct Control {
+    signals: Signals,
+    restarts: RestartSignal,
+    handovers: mpsc::Receiver<HandoverRequest>,
+    notifier: Notifier,
+}
+
+/// How a gateway ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Stopped,
+    /// A new program has to take its place.
+    Replaced,
+}
+
+/// Why a gateway ends.
+#[derive(Debug, Clone, Copy)]
+enum EndReason {
+    Signal(Signal),
+    Handover(HandoverRequest),
+}
+
+impl Control {
+    /// Serves until a signal or a request, and then until active runs have ended or their time is over.
+    async fn until_end(
+        self,
+        serving: impl Future<Output = Result<()>>,
+        journal: &Journal,
+        hub: &Hub,
+        stop: &CancellationToken,
+    ) -> Result<Ending> {
+        let Self { mut signals, restarts, mut handovers, notifier } = self;
+        let failed = journal.failed();
+        tokio::pin!(failed, serving);
+        let restarts = restarts.serve();
+        tokio::pin!(restarts);
+        let reason = tokio::select! {
+            biased;
+            error = &mut failed => return Err(disk_failure(&error).into()),
+            signal = signals.next() => EndReason::Signal(signal),
+            Some(request) = handovers.recv() => EndReason::Handover(request),
+            () = &mut restarts => return Ok(Ending::Stopped),
+            result = &mut serving => return result.map(|()| Ending::Stopped),
+        };
+        // Further requests are refused.
+        drop(handovers);
+        let ending = match reason {
+            EndReason::Signal(_) => Ending::Stopped,
+            EndReason::Handover(_) => Ending::Replaced,
+        };
+        // Clients receive the results of their runs during the drain; only then are they disconnected.
+        let forced_exit = async {
+            drain(reason, hub, &notifier).await;
+            stop.cancel();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            error = &mut failed => Err(disk_failure(&error).into()),
+            signal = signals.next() => {
+                let text = format!("stopped immediately by a second {signal}; active runs continue at the next start");
+                Err(CliError { exit: signal.exit_code(), ..CliError::new("interrupted", text) }.into())
+            }
+            result = serving => result.map(|()| ending),
+            () = forced_exit => Ok(ending),
+        }
+    }
+}
+
+/// Waits for active runs. Before a hand-over messages are still accepted, and the new process starts them.
+async fn drain(reason: EndReason, hub: &Hub, notifier: &Notifier) {
+    match reason {
+        EndReason::Signal(signal) => {
+            notifier.stopping("waiting for active runs");
+            hub.lifecycle().drain(drain_timeout(signal, hub)).await;
+        }
+        EndReason::Handover(HandoverRequest { wait }) => {
+            let active = hub.runs().slots().taken();
+            tracing::info!(active, wait = ?wait, "restarting; waiting for active runs");
+            notifier.reloading("restarting; waiting for active runs", monotonic_time());
+            hub.lifecycle().pause(wait).await;
+        }
     }
 }
 
@@ -214,11 +322,18 @@ struct Serving<'a> {
     chosen: &'a Chosen,
     paths: &'a Paths,
     app: &'a App,
+    inherited: Vec<TcpListener>,
+    handover: Option<Handover>,
 }
 
-/// Starts the gateway, prints what it is, and serves until stopped.
-async fn serve(serving: Serving<'_>, feed: UnboundedReceiver<HubEvent>, stop: CancellationToken) -> Result<()> {
-    let Serving { args, log, chosen, paths, app } = serving;
+/// Starts the gateway, prints what it is, announces it, and serves until stopped.
+async fn serve(
+    serving: Serving<'_>,
+    feed: UnboundedReceiver<HubEvent>,
+    stop: CancellationToken,
+    announce: impl FnOnce(&StartedGateway) -> Result<()>,
+) -> Result<()> {
+    let Serving { args, log, chosen, paths, app, inherited, handover } = serving;
     app.factory.mask_in(&log.masks);
     let config = &chosen.loaded.config;
     let port = args.port.map_or_else(|| anyhow::Ok(paths::port()?.or(config.gateway.port).unwrap_or(PORT)), Ok)?;
@@ -238,6 +353,8 @@ async fn serve(serving: Serving<'_>, feed: UnboundedReceiver<HubEvent>, stop: Ca
         control_ui: pages,
         crash_loops: if args.recover { CrashLoops::Resume } else { CrashLoops::Hold },
         log: log.buffer,
+        inherited,
+        handover,
     };
     let sandbox_line = describe_sandbox(config, paths);
     let gateway = gateway::start(app, chosen, paths, options, stop).await?;
@@ -260,6 +377,7 @@ async fn serve(serving: Serving<'_>, feed: UnboundedReceiver<HubEvent>, stop: Ca
     let warnings = warnings.chain(app.warnings.iter().cloned());
     rows.extend(warnings.map(|text| ["warning".to_owned(), text]));
     render::print_table(&render::Table::fields(rows.into_iter().map(Vec::from).collect()))?;
+    announce(&gateway)?;
     Ok(gateway.serve(app, feed).await?)
 }
 

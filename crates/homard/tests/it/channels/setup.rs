@@ -22,13 +22,13 @@ use crate::{
 };
 
 /// The signing secret of the webhook channel.
-pub(super) const SECRET: &str = "a secret of the tests";
+pub(crate) const SECRET: &str = "a secret of the tests";
 
 /// Default timeout.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits for something with a timeout.
-pub(super) async fn within_timeout<T>(description: &str, future: impl Future<Output = T>) -> T {
+pub(crate) async fn within_timeout<T>(description: &str, future: impl Future<Output = T>) -> T {
     timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("{description}: not within {PATIENCE:?}"))
 }
 
@@ -117,7 +117,7 @@ fn echo(received: &ReceivedRequest) -> ProviderReply {
 }
 
 /// Sends a signed message to a gateway; returns status and body, `None` without a response.
-pub(super) fn post_signed(port: u16, path: &str, message: &Value, secret: &str) -> Option<(u16, String)> {
+pub(crate) fn post_signed(port: u16, path: &str, message: &Value, secret: &str) -> Option<(u16, String)> {
     let body = message.to_string();
     let now = homard_runtime::Ambient::system().now_ms() / 1000;
     let signature = sign(&Secret::from(secret), now, body.as_bytes());
@@ -136,6 +136,6 @@ pub(super) fn request(port: u16, head: &str, body: &str) -> Option<(u16, String)
 }
 
 /// Returns a message of the webhook channel.
-pub(super) fn webhook_message(id: &str, sender: &str, text: &str) -> Value {
+pub(crate) fn webhook_message(id: &str, sender: &str, text: &str) -> Value {
     json!({"id": id, "sender": {"id": sender, "name": sender}, "text": text})
 }

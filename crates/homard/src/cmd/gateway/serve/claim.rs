@@ -11,7 +11,7 @@ use homard_store::Error as StoreError;
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
 
-/// How long a killed process may take to exit, and the interval of checks.
+/// How long another process may take to exit, and the interval of checks.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -22,6 +22,8 @@ pub(super) enum Claim {
     Fail,
     /// Stop it if it is the gateway of a chat, which then uses this one; fail otherwise.
     FromChat,
+    /// Wait for it: after a hand-over, a command may have been quicker, or the previous process may still be exiting.
+    Wait,
     /// Kill that process and resume its runs.
     Takeover,
 }
@@ -37,7 +39,7 @@ pub(super) async fn open<T>(state: &Path, claim: Claim, open: impl Fn() -> Resul
         };
         let holder = match claim {
             Claim::Fail => None,
-            Claim::FromChat => chat_gateway::holder(state),
+            Claim::FromChat | Claim::Wait => chat_gateway::holder(state),
             Claim::Takeover => lock::holder(state),
         };
         match holder {
@@ -45,7 +47,7 @@ pub(super) async fn open<T>(state: &Path, claim: Claim, open: impl Fn() -> Resul
                 stop(&holder, claim)?;
                 stopped = Some(holder);
             }
-            Some(_) | None if stopped.is_some() => sleep(RETRY_INTERVAL).await,
+            Some(_) | None if stopped.is_some() || claim == Claim::Wait => sleep(RETRY_INTERVAL).await,
             Some(_) | None => return Err(error.into()),
         }
     }

@@ -13,7 +13,7 @@ const TAILSCALE_SERVICE: Ipv4Addr = Ipv4Addr::new(100, 100, 100, 100);
 const UNROUTED_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
 /// Returns the bind mode from the flag, or else from the config.
-pub(super) fn bind(flag: Option<&str>, config: &Config) -> Result<Bind, CliError> {
+pub(in crate::cmd::gateway) fn bind(flag: Option<&str>, config: &Config) -> Result<Bind, CliError> {
     match flag {
         Some(name) => Bind::named(name).ok_or_else(|| {
             CliError::usage(format!("invalid --bind {name}; use loopback, lan, tailnet, custom or auto"))
@@ -23,7 +23,7 @@ pub(super) fn bind(flag: Option<&str>, config: &Config) -> Result<Bind, CliError
 }
 
 /// Returns the listen addresses. Loopback is always included, because commands connect there.
-pub(super) fn addresses(bind: Bind, port: u16, config: &Config) -> Result<Vec<SocketAddr>, CliError> {
+pub(in crate::cmd::gateway) fn addresses(bind: Bind, port: u16, config: &Config) -> Result<Vec<SocketAddr>, CliError> {
     let loopback = [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()];
     let addresses = match bind {
         Bind::Auto | Bind::Loopback => loopback.to_vec(),
@@ -55,6 +55,12 @@ pub(super) fn addresses(bind: Bind, port: u16, config: &Config) -> Result<Vec<So
         }
     };
     Ok(addresses.into_iter().map(|address| (address, port).into()).collect())
+}
+
+/// Returns the addresses whose family this machine supports.
+pub(in crate::cmd::gateway) fn supported(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let has_ipv6 = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
+    addresses.into_iter().filter(|address| address.is_ipv4() || has_ipv6).collect()
 }
 
 /// Returns the addresses at which other machines reach the gateway, as far as known.

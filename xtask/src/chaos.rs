@@ -70,6 +70,8 @@ enum Grid {
     Paths,
     /// Five hundred messages and twenty-five kills: timelines have no gaps and agree with the events
     Trace,
+    /// A hundred hand-overs with two hundred active runs, fifty streaming clients and a channel
+    Handover,
     /// R92: a thousand replies on each channel with a kill among every ten; R48: no person reads another's messages
     Channels,
 }
@@ -132,6 +134,7 @@ impl Grid {
                 grid("homard-testkit", "soak", "timelines_of_five_hundred")?;
                 grid("homard", "it", "chaos::soak")
             }
+            Self::Handover => grid("homard", "it", "handover::load"),
             Self::Channels => {
                 grid("homard", "it", "channels::kills")?;
                 grid("homard", "it", "channels::two_users")

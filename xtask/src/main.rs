@@ -1,6 +1,6 @@
 //! Development tasks for people and CI: `cargo xtask <command>`.
 //!
-//! Each command is one module: `test`, `check`, `tidy`, `bench`, `chaos`, `conform`, `fuzz`, `page`,
+//! Each command is one module: `test`, `check`, `tidy`, `bench`, `chaos`, `conform`, `dist`, `fuzz`, `page`,
 //! `rename-check`, `catalogue`. They share [`shell`] (other programs) and [`gateway`] (starts and reliably kills the
 //! built gateway).
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to a terminal")]
@@ -10,6 +10,7 @@ mod catalogue;
 mod chaos;
 mod check;
 mod conform;
+mod dist;
 mod fuzz;
 mod gateway;
 mod page;
@@ -43,6 +44,8 @@ enum Command {
     Bench(bench::Args),
     /// Run the full crash sweep and kill a real gateway a thousand times, or test with seeded bugs
     Chaos(chaos::Args),
+    /// Build all packages for this platform, and test them in a clean Debian root
+    Dist(dist::Args),
     /// Run unmodified OpenClaw clients against the built gateway (installs about 2 GB below target/conform)
     Conform(conform::Args),
     /// Fuzz everything that parses external input with mutated bytes
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Chaos(args) => chaos::run(&args),
         Command::Conform(args) => conform::run(&args),
+        Command::Dist(args) => dist::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Page(args) => page::run(&args),
         Command::RenameCheck(args) => rename_check::run(&args),

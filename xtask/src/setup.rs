@@ -11,12 +11,13 @@ use anyhow::{Result, bail};
 use crate::shell;
 
 /// Programs, and the Debian packages that contain them.
-const PREREQUISITES: [(&str, &str); 6] = [
+const PREREQUISITES: [(&str, &str); 7] = [
     ("bwrap", "bubblewrap"),
     ("git", "git"),
     ("perl", "perl"),
     ("setsid", "util-linux"),
     ("strace", "strace"),
+    ("systemd-analyze", "systemd"),
     ("tmux", "tmux"),
 ];
 

@@ -5,7 +5,7 @@ use homard_config::{
     edit::{self, EditError},
     path::{self, Path},
 };
-use homard_model::catalog::provider_name;
+use homard_model::catalog::{CatalogProvider, provider_name};
 use homard_proto::AgentId;
 use homard_settings::{Config, NamedModel};
 use serde_json::{Value, json};
@@ -61,6 +61,31 @@ pub fn agent_section(setup: &ModelsContext, id: &str) -> Result<Path, Error> {
         return Ok(agents.key("entries").key(name));
     }
     Err(Error::Usage(format!("agent \"{id}\" is not in agents.list; leave --agent out to set the model of all agents")))
+}
+
+/// Checks that a model can be named like this. The error proposes a configured model with this id.
+pub fn check_model(setup: &ModelsContext, name: &str) -> Result<(), Error> {
+    let Err(error) = setup.models.entry(name) else { return Ok(()) };
+    let providers = setup.models.names.configured.iter();
+    let full = |provider: &CatalogProvider| {
+        let model = provider.models.iter().find(|model| model.id == name.trim())?;
+        Some(format!("{}/{}", provider.id, model.id))
+    };
+    let help = providers.filter_map(full).next().map(|full| format!("; did you mean \"{full}\"?")).unwrap_or_default();
+    Err(Error::Config(format!("model \"{name}\": {error}{help}")))
+}
+
+/// Returns a warning if the config lists models of this provider, and not this one but a similar one.
+pub fn similar_model(setup: &ModelsContext, name: &str) -> Option<String> {
+    let Ok(NamedModel::Entry(entry)) = setup.models.entry(name) else { return None };
+    let (provider, model) = (&entry.spec.provider, &entry.spec.model);
+    let mut configured = setup.models.names.configured.iter();
+    let configured = configured.find(|other| provider_name(&other.id) == provider_name(provider))?;
+    let ids = || configured.models.iter().map(|model| model.id.as_str());
+    let similar = homard_config::nearest(model, ids().filter(|_| !ids().any(|id| id == model)))?;
+    Some(format!(
+        "{provider}/{model} is not among the configured models of {provider}; did you mean {provider}/{similar}?"
+    ))
 }
 
 /// Returns why the model has no usable credential, if so.

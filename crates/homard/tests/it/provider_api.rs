@@ -449,3 +449,20 @@ fn a_missing_variable_is_named_in_the_list() {
         "{listed:?}"
     );
 }
+
+#[test]
+fn the_models_of_a_new_server_are_proposed() {
+    let (home, server) = (Home::new(), KeyedServer::start(ApiStyle::Chat));
+    let added = home.run(&["models", "add", "mine", &server.base()]);
+    assert!(added.stdout.ends_with("use it with: homard models set mine/m\n"), "{added:?}");
+    let status = home.run(&["models", "status"]).stdout;
+    assert!(status.contains("use a configured one with: homard models set mine/m"), "{status}");
+    let short = home.run(&["models", "set", "m"]);
+    assert!(short.code == Some(1) && short.stderr.contains("did you mean \"mine/m\"?"), "{short:?}");
+    let models = r#"[{"id": "qwen3-large"}, {"id": "qwen3-small"}]"#;
+    assert_eq!(home.run(&["config", "set", "models.providers.mine.models", models]).code, Some(0));
+    let typo = home.run(&["models", "set", "mine/qwen3-larg"]);
+    assert!(typo.code == Some(0) && typo.stderr.contains("did you mean mine/qwen3-large?"), "{typo:?}");
+    let right = home.run(&["models", "set", "mine/qwen3-large"]);
+    assert!(right.code == Some(0) && right.stderr.is_empty(), "{right:?}");
+}

@@ -110,5 +110,9 @@ pub(super) async fn run(setup: &ModelsContext, add: &Args, wants_json: bool) -> 
         ))?;
     }
     let next = if add.set { String::new() } else { format!(" {first}") };
-    Ok(render::print(&render::strip_controls(&format!("check that it answers with: homard models test{next}")))?)
+    render::print(&render::strip_controls(&format!("check that it answers with: homard models test{next}")))?;
+    if !add.set {
+        render::print(&render::strip_controls(&format!("use it with: homard models set {first}")))?;
+    }
+    Ok(())
 }

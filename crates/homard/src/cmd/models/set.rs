@@ -4,11 +4,11 @@ use anyhow::Result;
 use homard_config::path::Path;
 use homard_setup::{
     ModelsContext, edit_config,
-    model_choice::{agent_section, choice_edit, missing_key},
+    model_choice::{agent_section, check_model, choice_edit, missing_key, similar_model},
 };
 use serde_json::json;
 
-use crate::{cli_error::CliError, render};
+use crate::render;
 
 /// A choice of a model.
 #[derive(Debug, clap::Args)]
@@ -30,7 +30,7 @@ pub(super) struct Args {
 /// Writes the choice into the config.
 pub(super) fn run(setup: &ModelsContext, set: &Args, wants_json: bool) -> Result<()> {
     for name in [&set.model].into_iter().chain(&set.fallback) {
-        setup.models.entry(name).map_err(|error| CliError::new("config", format!("model \"{name}\": {error}")))?;
+        check_model(setup, name)?;
     }
     let section = match set.agent.as_deref() {
         None => Path::root().key("agents").key("defaults"),
@@ -39,9 +39,11 @@ pub(super) fn run(setup: &ModelsContext, set: &Args, wants_json: bool) -> Result
     let model = set.model.trim();
     let change = edit_config(&setup.paths, |text| choice_edit(text, &section, model, &set.fallback))?;
     let missing = missing_key(setup, model)?;
+    let warning = similar_model(setup, model);
     if wants_json {
         return Ok(render::print_json(&json!({
             "ok": true, "model": model, "path": setup.paths.config, "changed": change.changed, "missing": missing,
+            "warning": warning,
         }))?);
     }
     let path = section.key("model");
@@ -49,6 +51,7 @@ pub(super) fn run(setup: &ModelsContext, set: &Args, wants_json: bool) -> Result
         true => render::print(&format!("{path} is already {model}; nothing changed"))?,
         false => render::print(&format!("set {path} to {model} in {}", setup.paths.config.display()))?,
     }
+    warning.iter().for_each(|warning| render::remark(&render::strip_controls(warning)));
     match missing {
         Some(why) => render::remark(&why),
         None => render::print("check that it answers with: homard models test")?,

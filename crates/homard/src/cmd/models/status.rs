@@ -62,11 +62,7 @@ pub(super) async fn run(setup: &ModelsContext, agent: Option<&str>, probes: bool
     let mut notes: Vec<String> = Vec::new();
     notes.extend(chain.remark(&setup.paths.config));
     if chain.reason == SelectionReason::DemoModel {
-        notes.push(
-            "(no API key and no model is configured, so the demo model is used; set one up with: homard setup, or add a key with: \
-             homard models auth add PROVIDER)"
-                .to_owned(),
-        );
+        notes.push(demo_note(setup));
     }
     let missing = distinct(&status.missing).map(str::to_owned);
     notes.extend(status.skipped_fallbacks.into_iter().chain(status.unusable).chain(missing));
@@ -81,6 +77,23 @@ pub(super) async fn run(setup: &ModelsContext, agent: Option<&str>, probes: bool
         render::print(&render::strip_controls(&text))?;
     }
     Ok(())
+}
+
+/// Returns why the demo model is used, and how to use another one.
+fn demo_note(setup: &ModelsContext) -> String {
+    let configured = setup.models.names.configured.iter();
+    let model =
+        configured.filter_map(|provider| Some(format!("{}/{}", provider.id, provider.models.first()?.id))).next();
+    match model {
+        Some(model) => format!(
+            "(no model is set, so the demo model is used; use a configured one with: homard models set {model})"
+        ),
+        None => {
+            "(no API key and no model is configured, so the demo model is used; set one up with: homard setup, or add \
+                 a key with: homard models auth add PROVIDER)"
+                .to_owned()
+        }
+    }
 }
 
 /// Returns the result of a request to a candidate as JSON.

@@ -1,6 +1,6 @@
 //! A gateway that a chat starts for itself, because none is running.
 //!
-//! It records its process id in the state directory, so that others can tell it from a gateway that is meant to stay:
+//! It records its process id in the state directory, which distinguishes it from a gateway that is meant to stay:
 //! a gateway that starts later takes over from it, and a second chat does not wait for it to come back.
 
 use std::{fs, io, path::Path};

@@ -154,7 +154,7 @@ fn keys(program: &mut TerminalProgram) -> Result<Vec<Duration>> {
 
 /// Another terminal program.
 #[derive(Debug, Clone, Copy)]
-struct Peer {
+struct TerminalPeer {
     name: &'static str,
     package: &'static str,
     version: &'static str,
@@ -166,8 +166,8 @@ struct Peer {
     ready: &'static str,
 }
 
-const PEERS: [Peer; 2] = [
-    Peer {
+const PEERS: [TerminalPeer; 2] = [
+    TerminalPeer {
         name: "codex",
         package: "@openai/codex",
         version: "0.169.0",
@@ -181,7 +181,7 @@ const PEERS: [Peer; 2] = [
         args: &[],
         ready: "Ask Codex",
     },
-    Peer {
+    TerminalPeer {
         name: "pi",
         package: "@mariozechner/pi-coding-agent",
         version: "0.73.1",
@@ -197,7 +197,7 @@ const PEERS: [Peer; 2] = [
 ];
 
 /// Installs a peer below `target`, and measures its start, a key while nothing else happens, and its memory.
-fn measure_peer(peer: &Peer) -> Result<ChatFigures> {
+fn measure_peer(peer: &TerminalPeer) -> Result<ChatFigures> {
     let folder = shell::root().join("target").join("bench").join(peer.name);
     fs::create_dir_all(&folder)?;
     let mut dependencies = serde_json::Map::new();

@@ -70,6 +70,13 @@ impl BenchReport {
         let is_ours = name.starts_with("chat");
         let target = |max| if is_ours { BenchTarget::AtMost(max) } else { BenchTarget::None };
         self.add(format!("{name}: first frame, median"), percentile(&figures.first_frames, 50), "ms", target(40.0));
+        // On a busy machine, the fastest start is closest to what the program itself needs.
+        self.add(
+            format!("{name}: first frame, fastest"),
+            percentile(&figures.first_frames, 1),
+            "ms",
+            BenchTarget::None,
+        );
         for (what, times) in [("nothing runs", &figures.idle_keys), ("100 chunks/s stream", &figures.streaming_keys)] {
             if !times.is_empty() {
                 self.add(

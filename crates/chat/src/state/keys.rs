@@ -8,7 +8,7 @@ use super::{CallKind, Effect, PendingState, Phase, State, input::Search};
 use crate::{
     approval::Decision,
     command::LocalCommand,
-    composer::Motion,
+    composer::{Composer, Motion},
     pager::{Pager, Scroll},
 };
 
@@ -195,7 +195,7 @@ impl State {
             'w' => self.input.edit(effects, |composer| composer.cut(Motion::WordLeft)),
             'u' => self.input.edit(effects, |composer| composer.cut(Motion::LineStart)),
             'k' => self.input.edit(effects, |composer| composer.cut(Motion::LineEnd)),
-            'y' => self.input.edit(effects, |composer| composer.yank()),
+            'y' => self.input.edit(effects, Composer::yank),
             'j' => self.input.edit(effects, |composer| composer.insert("\n")),
             'd' if !self.input.composer.is_empty() => {
                 self.input.edit(effects, |composer| composer.delete(Motion::Right))
@@ -205,12 +205,15 @@ impl State {
             'g' => effects.push(Effect::OpenEditor(self.input.composer.draft().text)),
             'o' => self.execute(LocalCommand::Details, "", effects),
             'r' => self.input.search = Some(Search::default()),
-            't' => {
-                if !self.conversation.transcript.toggle_last_tool() {
-                    self.hint("no tool was called yet");
-                }
-            }
+            't' => self.toggle_tool(),
             _ => {}
+        }
+    }
+
+    /// Expands the last tool call, or collapses it.
+    fn toggle_tool(&mut self) {
+        if !self.conversation.transcript.toggle_last_tool() {
+            self.hint("no tool was called yet");
         }
     }
 

@@ -27,7 +27,7 @@ impl SessionChoice<'_> {
         let parse = |text: &str| SessionKey::parse(text, default).map_err(|error| Error::SessionKey(error.to_string()));
         match self {
             Self::Key(key) => parse(key),
-            Self::Last => parse(fs::read_to_string(last).map_err(|_| Error::NothingToContinue)?.trim()),
+            Self::Last => parse(fs::read_to_string(last).map_err(|_absent| Error::NothingToContinue)?.trim()),
             Self::New(agent) => {
                 let agent = agent.map_or_else(|| default.clone(), AgentId::normalize);
                 let id = ambient.run_id();

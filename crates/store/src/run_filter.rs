@@ -80,7 +80,11 @@ impl RunFilter {
 }
 
 fn contains(text: &str, part: &str) -> bool {
-    part.is_empty() || text.as_bytes().windows(part.len()).any(|window| window.eq_ignore_ascii_case(part.as_bytes()))
+    let (text, part) = (text.as_bytes(), part.as_bytes());
+    let Some((first, rest)) = part.split_first() else { return true };
+    // Most positions differ in the first letter already.
+    let is_at = |at: usize| text.get(at + 1..at + part.len()).is_some_and(|tail| tail.eq_ignore_ascii_case(rest));
+    text.iter().enumerate().any(|(at, byte)| byte.eq_ignore_ascii_case(first) && is_at(at))
 }
 
 impl RunRow {

@@ -80,6 +80,8 @@ test("everything is reached with the keyboard", async ({ page, open }) => {
   await page.keyboard.type("from the keyboard");
   await page.keyboard.press("Enter");
   await expect(messages(page)).toContainText("You said: from the keyboard");
+  // During a run, Escape stops it.
+  await expect(page.getByRole("button", { name: "Stop" })).toBeHidden();
   await page.keyboard.press("Escape");
   await page.keyboard.press("g");
   await page.keyboard.press("r");

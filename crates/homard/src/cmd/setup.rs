@@ -264,5 +264,6 @@ fn next_steps(outcome: &SetupOutcome) -> Vec<(&'static str, &'static str)> {
         ("homard agent -m \"What files are here?\"", "send one message"),
         ("homard gateway", "serve clients and chat channels"),
         channel,
+        ("homard gateway install", "run the gateway as a service, from every login on"),
     ]
 }

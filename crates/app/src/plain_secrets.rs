@@ -94,7 +94,8 @@ pub struct SearchResult {
 
 /// Searches the config, the state directory, and copies of it beside it.
 pub fn search(loaded: &LoadedConfig<Config>, paths: &Paths) -> io::Result<SearchResult> {
-    let mut search = Search { values: secrets::known_values(loaded, paths), paths, result: SearchResult::default() };
+    let mut search =
+        SecretSearch { values: secrets::known_values(loaded, paths), paths, result: SearchResult::default() };
     search.add_keys(Place::Config, &paths.config, redact::secret_paths(&loaded.source));
     let mut files = Vec::new();
     for root in roots(&paths.state)? {
@@ -152,14 +153,14 @@ fn list(folder: &Path, files: &mut Vec<PathBuf>, unsearched: &mut Vec<(PathBuf, 
 }
 
 /// A search in progress.
-struct Search<'a> {
+struct SecretSearch<'a> {
     /// Values of the secrets that are known so far.
     values: Vec<String>,
     paths: &'a Paths,
     result: SearchResult,
 }
 
-impl Search<'_> {
+impl SecretSearch<'_> {
     /// Classifies a file by its name and folder.
     fn place(&self, path: &Path) -> Place {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

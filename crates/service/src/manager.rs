@@ -64,7 +64,7 @@ impl Manager {
     }
 
     /// Writes the files of the service and enables it. Returns the files, and warnings.
-    pub fn install(&self, spec: &ServiceSpec) -> Result<Installed, Error> {
+    pub fn install(&self, spec: &ServiceSpec) -> Result<InstallReport, Error> {
         match self {
             Self::Systemd(systemd) => systemd.install(spec),
             Self::Launchd(launchd) => launchd.install(spec),
@@ -114,7 +114,7 @@ impl Manager {
 
 /// The files of a service, and what could not be set up.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Installed {
+pub struct InstallReport {
     /// The files.
     pub files: Vec<PathBuf>,
     /// What does not work, and how to correct it.

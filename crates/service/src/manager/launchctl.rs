@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Installed, Locations, ServiceState, remove, write};
+use super::{InstallReport, Locations, ServiceState, remove, write};
 use crate::{
     Error, command,
     launchd::{LABEL, property_list},
@@ -27,9 +27,9 @@ impl Launchctl {
         }
     }
 
-    pub(super) fn install(&self, spec: &ServiceSpec) -> Result<Installed, Error> {
+    pub(super) fn install(&self, spec: &ServiceSpec) -> Result<InstallReport, Error> {
         write(&self.file(), &property_list(spec)?)?;
-        Ok(Installed { files: vec![self.file()], warnings: Vec::new() })
+        Ok(InstallReport { files: vec![self.file()], warnings: Vec::new() })
     }
 
     pub(super) fn uninstall(&self) -> Result<Vec<PathBuf>, Error> {

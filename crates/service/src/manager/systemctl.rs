@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use super::{Installed, Locations, ServiceState, remove, write};
+use super::{InstallReport, Locations, ServiceState, remove, write};
 use crate::{
     Error, command,
     spec::{NAME, Scope, ServiceSpec},
@@ -30,11 +30,11 @@ impl Systemctl {
         RUNNING.contains(&command::text(&output.stdout).as_str()).then_some(systemd)
     }
 
-    pub(super) fn install(&self, spec: &ServiceSpec) -> Result<Installed, Error> {
+    pub(super) fn install(&self, spec: &ServiceSpec) -> Result<InstallReport, Error> {
         let [service, socket] = self.files();
         let units = (systemd::service(spec)?, systemd::socket(spec));
         write(&service, &units.0)?;
-        let mut installed = Installed { files: vec![service], warnings: Vec::new() };
+        let mut installed = InstallReport { files: vec![service], warnings: Vec::new() };
         match units.1 {
             Some(unit) => {
                 write(&socket, &unit)?;

@@ -7,7 +7,7 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::{Context, Result};
 use homard_journal::lock;
 use homard_service::{
-    manager::{Installed, Locations, Manager},
+    manager::{InstallReport, Locations, Manager},
     spec::{Credential, NAME, Scope, ServiceSpec},
     supervisor::{self, Supervisor},
     systemd,
@@ -179,7 +179,7 @@ pub(super) async fn install(args: &InstallArgs) -> Result<()> {
         let text = format!("a gateway already uses {}: {holder}; stop it first", target.paths.state.display());
         return Err(CliError::new("locked", text).into());
     }
-    let Installed { files, warnings } = manager.install(&spec)?;
+    let InstallReport { files, warnings } = manager.install(&spec)?;
     if !args.no_start {
         manager.start()?;
     }

@@ -35,7 +35,7 @@ use crate::{
 
 /// How much load there is.
 #[derive(Clone, Copy)]
-struct Load {
+struct HandoverLoad {
     handovers: usize,
     /// Concurrent runs without a client that reads their events.
     background: usize,
@@ -183,8 +183,8 @@ async fn start(home: &Home) -> GatewayUnderTest {
 #[tokio::test(flavor = "multi_thread")]
 async fn hand_overs_under_load_lose_and_double_nothing() {
     let load = match is_long() {
-        true => Load { handovers: 100, background: 200, streaming: 50, channel: 3 },
-        false => Load { handovers: 3, background: 6, streaming: 4, channel: 2 },
+        true => HandoverLoad { handovers: 100, background: 200, streaming: 50, channel: 3 },
+        false => HandoverLoad { handovers: 3, background: 6, streaming: 4, channel: 2 },
     };
     let (model, peer, home) = (PacedModel::start().await, FakeWebhook::start().await.unwrap(), Home::new());
     let config = json!({

@@ -5,6 +5,7 @@
 
 mod accept;
 mod commit;
+pub(crate) mod stored;
 
 use std::{
     collections::VecDeque,
@@ -23,6 +24,7 @@ use crate::{
 
 pub(crate) use accept::Acceptance;
 pub(crate) use commit::{Commit, StagedEvents};
+pub(crate) use stored::Stored;
 
 /// Events of one run.
 #[derive(Debug)]
@@ -279,16 +281,12 @@ impl Tape {
         self.append(at, event.into());
     }
 
-    /// Emits an event whose record is on disk already: an earlier process or the commit of another run stored it.
+    /// Emits an event whose record was read from the store: an earlier process or the commit of another run stored it.
     ///
     /// For entries that a resumed run reads from its transcript, the end of an absorbed message (in the commit of its
-    /// host run), and a compaction that is found after a restart. No type proves that the record is on disk: transcript
-    /// entries and the rows of runs are plain data, which this process also builds before it stores them, so a token
-    /// made from them would prove nothing. Only the store could issue one, with every value it reads, and it would have
-    /// to survive the history in memory, which mixes read and new entries. Everything else uses
-    /// [`Commit::stored_event`].
-    pub(crate) fn emit_stored(self: &Arc<Self>, at: u64, event: StoredEvent) {
-        self.append(at, event.into());
+    /// host run), and a compaction that is found after a restart. Everything else uses [`Commit::stored_event`].
+    pub(crate) fn emit_stored(self: &Arc<Self>, at: u64, event: Stored<StoredEvent>) {
+        self.append(at, event.into_inner().into());
     }
 
     fn append(self: &Arc<Self>, at: u64, event: RunEvent) {

@@ -10,6 +10,8 @@ use homard_proto::SessionKey;
 use homard_store::{Error as StoreError, RunState, StoreReader, UnfinishedRun};
 use tokio::sync::{Mutex, MutexGuard};
 
+use crate::tape::stored::{Stored, unfinished_runs};
+
 /// Unfinished runs of earlier processes.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
@@ -18,13 +20,13 @@ pub(crate) struct Backlog {
     /// Runs not recovered yet, in the order in which they were accepted, which is not that of their times if the clock
     /// was set back. `None` until the store has been read. Locked during recovery, so that a second request for the same
     /// session waits until the recovered runs are in the session's queue.
-    runs: Mutex<Option<Vec<UnfinishedRun>>>,
+    runs: Mutex<Option<Vec<Stored<UnfinishedRun>>>>,
 }
 
 /// Exclusive access to the backlog.
 pub(super) struct BacklogGuard<'a> {
     backlog: &'a Backlog,
-    guard: MutexGuard<'a, Option<Vec<UnfinishedRun>>>,
+    guard: MutexGuard<'a, Option<Vec<Stored<UnfinishedRun>>>>,
 }
 
 impl Backlog {
@@ -37,7 +39,7 @@ impl Backlog {
     pub(super) async fn open(&self, store: &dyn StoreReader) -> Result<BacklogGuard<'_>, StoreError> {
         let mut guard = self.runs.lock().await;
         if guard.is_none() {
-            *guard = Some(store.recover().await?);
+            *guard = Some(unfinished_runs(store).await?);
         }
         Ok(BacklogGuard { backlog: self, guard })
     }
@@ -50,12 +52,12 @@ impl BacklogGuard<'_> {
     }
 
     /// Returns the runs of one session, in order of acceptance.
-    pub(super) fn of(&self, key: &SessionKey) -> Vec<UnfinishedRun> {
+    pub(super) fn of(&self, key: &SessionKey) -> Vec<Stored<UnfinishedRun>> {
         self.guard.iter().flatten().filter(|unfinished| unfinished.row.key == *key).cloned().collect()
     }
 
     /// Returns the runs of all sessions, in order of acceptance.
-    pub(super) fn all(&self) -> Vec<UnfinishedRun> {
+    pub(super) fn all(&self) -> Vec<Stored<UnfinishedRun>> {
         self.guard.iter().flatten().cloned().collect()
     }
 
@@ -105,7 +107,7 @@ mod tests {
         store.commit(&Fence::default(), accepted).await.unwrap();
         let backlog = Backlog::default();
         let guard = backlog.open(&store).await.unwrap();
-        let names = |runs: Vec<UnfinishedRun>| runs.iter().map(|run| run.row.run.to_string()).collect::<Vec<_>>();
+        let names = |runs: Vec<Stored<UnfinishedRun>>| runs.iter().map(|run| run.row.run.to_string()).collect::<Vec<_>>();
         assert_eq!(names(guard.all()), ["a", "b", "c"]);
         assert_eq!(names(guard.of(&SessionKey::parse("first", &AgentId::main()).unwrap())), ["a", "c"]);
     }

@@ -26,6 +26,7 @@ use crate::{
         ResumeState,
         epilogue::{close_records, end_records},
     },
+    tape::stored::unfinished_runs,
     writer::WriteRequest,
 };
 
@@ -99,10 +100,10 @@ impl HubRuns<'_> {
         self.hub.0.held.lock().remove(run);
         self.note_held(run, "released");
         // Read again: the stored run has changed.
-        let found = self.hub.0.store.recover().await?.into_iter().find(|found| found.row.run == *run);
+        let found = unfinished_runs(&*self.hub.0.store).await?.into_iter().find(|found| found.row.run == *run);
         let Some(found) = found else { return Err(HeldError::NotHeld(run.clone())) };
         let resume = Some(ResumeState::reentry(&found));
-        let UnfinishedRun { accept, absorbed, deliveries, .. } = found;
+        let UnfinishedRun { accept, absorbed, deliveries, .. } = found.into_inner();
         self.hub.lifecycle().requeue(ResumedRun { accept, resume, absorbed, deliveries });
         Ok(())
     }

@@ -21,7 +21,7 @@ use crate::{
     delivery::output_style,
     lane::{LaneJob, ResumeState, Ticket, epilogue::end_records},
     run::RunError,
-    tape::Tape,
+    tape::{Stored, Tape},
     tool::RunOrigin,
     wire::RunReport,
 };
@@ -91,7 +91,7 @@ impl HubLifecycle<'_> {
     /// Ends and holds the runs that are not resumed, in one commit.
     async fn settle_unfinished(
         self,
-        unfinished: Vec<UnfinishedRun>,
+        unfinished: Vec<Stored<UnfinishedRun>>,
         loops: CrashLoops,
     ) -> Result<(Vec<ResumedRun>, RecoveryResult), StoreError> {
         let (mut resumed, mut records, mut held) = (Vec::new(), Vec::new(), Vec::new());
@@ -108,7 +108,7 @@ impl HubLifecycle<'_> {
             match plan {
                 RecoveryPlan::Requeue => resumed.push(resumed_run(None)),
                 RecoveryPlan::Resume(answers) => {
-                    let (session, entries) = (run.row.session.clone(), run.entries.clone());
+                    let (session, entries) = (run.row.session.clone(), run.entries());
                     resumed.push(resumed_run(Some(ResumeState {
                         session,
                         starts,

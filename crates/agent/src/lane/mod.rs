@@ -63,7 +63,7 @@ use ticket::ActiveRun;
 
 pub(crate) use control::{ReportRequest, SessionView, context_report};
 pub(crate) use model_choice::{model as answering_model, model_name as answering};
-pub(crate) use start::{AUTO_COMPACT, AUTO_FLUSH, ResumeState};
+pub(crate) use start::{AUTO_COMPACT, AUTO_FLUSH, ResumeState, event_of_entry};
 pub(crate) use ticket::Ticket;
 
 /// Maximum time that an idle lane keeps its history in memory.

@@ -13,10 +13,7 @@ use homard_proto::{
 use homard_queue::{inbox::Disposition, slots::Lender};
 use homard_reply::blocks::BlockStream;
 use homard_runtime::ambient::{from_iso, iso};
-use homard_store::{
-    Hold, Input, Rec, Start, UnfinishedRun, branch,
-    recovery::{assistant, own_entries},
-};
+use homard_store::{Hold, Input, Rec, Start, UnfinishedRun, branch, recovery::assistant};
 
 use super::{
     Lane, Ticket,
@@ -27,7 +24,7 @@ use super::{
 use crate::{
     access,
     budget::{BudgetedRun, RunBudget, Spend},
-    compact_session::{self, AfterCompaction},
+    compact_session::AfterCompaction,
     context::{
         attachments::MessageAttachments,
         gather::{PromptFiles, PromptInput},
@@ -40,7 +37,7 @@ use crate::{
         ContextState, ModelState, PromptState, ReplyOutput, RunHooks, RunIo, RunRequest, RunScope, RunTools,
         compact::RunTask, session_stats,
     },
-    tape::Commit,
+    tape::{Commit, Stored, Tape},
     tool::RunOrigin,
 };
 
@@ -58,7 +55,7 @@ pub(crate) struct ResumeState {
     /// Time of each start, in milliseconds since the epoch.
     pub(crate) starts: Vec<u64>,
     /// Entries that the run added to the transcript after its own message.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Stored<Vec<Entry>>,
     /// Known results of open tool calls; the other open calls are executed again.
     pub(crate) known_results: Vec<ToolResult>,
     /// Set for a run that was held and released: its message is added to the transcript again.
@@ -72,11 +69,11 @@ const REENTERED: &str = "Processing of this message was interrupted several time
 impl ResumeState {
     /// Builds the progress of a run that was held and released. Its open calls were answered when it was held, and it
     /// continues in the current transcript of its session.
-    pub(crate) fn reentry(unfinished: &UnfinishedRun) -> Self {
+    pub(crate) fn reentry(unfinished: &Stored<UnfinishedRun>) -> Self {
         Self {
             session: None,
             starts: unfinished.row.started_at.into_iter().chain(unfinished.row.resumed_at.iter().copied()).collect(),
-            entries: own_entries(&unfinished.row.run, &unfinished.entries).to_vec(),
+            entries: unfinished.own_entries(),
             known_results: Vec::new(),
             reentry: unfinished.row.hold,
         }
@@ -360,27 +357,29 @@ impl ActiveRun {
 }
 
 /// Emits the events of a run from before the restart on its tape. Returns the number of assistant messages.
-fn replay(tape: &Arc<crate::tape::Tape>, at: u64, entries: &[Entry]) -> u32 {
+fn replay(tape: &Arc<Tape>, at: u64, entries: &Stored<Vec<Entry>>) -> u32 {
     let mut assistant_count = 0;
     let mut compactions: Vec<_> =
         branch::compactions(entries).into_iter().filter(|compaction| !compaction.is_undone).collect();
-    for entry in entries {
+    for entry in entries.each() {
         if let Some(index) = compactions.iter().position(|compaction| compaction.id == entry.id) {
             // An assistant message contains its own timestamp; a compaction does not.
             let at = from_iso(&entry.timestamp).map_or(at, |written| written.min(at));
             tape.emit(at, CompactionEvent::Started);
             let next = if assistant_count == 0 { AfterCompaction::FirstAnswer } else { AfterCompaction::Answer };
-            tape.emit_stored(at, compact_session::compacted_event(compactions.remove(index), next));
+            if let Some(compacted) = entry.compacted(compactions.remove(index), next) {
+                tape.emit_stored(at, compacted);
+            }
         }
-        let Some((at, event)) = event_of_entry(entry, at) else { continue };
-        assistant_count += u32::from(matches!(event, StoredEvent::Assistant { .. }));
+        let Some((at, event)) = entry.event(at) else { continue };
+        assistant_count += u32::from(matches!(*event, StoredEvent::Assistant { .. }));
         tape.emit_stored(at, event);
     }
     assistant_count
 }
 
 /// Returns the event that a transcript entry records, and its time.
-pub(super) fn event_of_entry(entry: &Entry, at: u64) -> Option<(u64, StoredEvent)> {
+pub(crate) fn event_of_entry(entry: &Entry, at: u64) -> Option<(u64, StoredEvent)> {
     let Kind::Message(stored) = &entry.kind else { return None };
     match &stored.message {
         Message::Assistant(assistant) => {

@@ -16,7 +16,7 @@ use crate::{
     compact_session::{self, AfterCompaction, CompactionError, CompactionOutcome, CompactionTask},
     context::strict,
     event::{CompactionEvent, StoredEvent},
-    tape::Commit,
+    tape::{Commit, Stored, stored::entry as stored_entry},
 };
 
 /// Work that a message requests instead of an answer.
@@ -238,6 +238,24 @@ fn summary_models(scope: &RunScope, settings: &Settings) -> Vec<Arc<dyn Model>> 
     configured.into_iter().chain([run_model]).collect()
 }
 
+/// A compaction that the run made before a restart.
+struct StoredCompaction {
+    event: Stored<StoredEvent>,
+    /// The tokens before and after.
+    tokens: (u64, u64),
+}
+
+/// Returns the compaction that this run has already made, if its entry is in the stored transcript.
+async fn stored_compaction(scope: &RunScope) -> Result<Option<StoredCompaction>, RunError> {
+    let Some(compaction) = compact_session::compaction_of_run(scope.io.tape.run(), &scope.context.history) else {
+        return Ok(None);
+    };
+    let tokens = (compaction.tokens_before.unwrap_or(0), compaction.tokens_after.unwrap_or(0));
+    let entry = stored_entry(&*scope.io.hub.store, scope.io.tape.key(), &scope.io.session, &compaction.id).await?;
+    let event = entry.and_then(|entry| entry.as_ref().compacted(compaction, AfterCompaction::Nothing));
+    Ok(event.map(|event| StoredCompaction { event, tokens }))
+}
+
 /// Executes a request that is not for an answer. Returns the text for the user.
 pub(super) async fn run_task(scope: &mut RunScope, task: RunTask) -> Result<FinalRecords, RunError> {
     if let RunTask::PluginCommand { name, arguments } = task {
@@ -263,14 +281,10 @@ pub(super) async fn run_task(scope: &mut RunScope, task: RunTask) -> Result<Fina
         RunTask::Compact { focus, is_quiet } => (focus, is_quiet),
     };
     // After a restart, the compaction may be in the transcript although the run has not ended.
-    let result = match compact_session::compaction_of_run(scope.io.tape.run(), &scope.context.history) {
-        Some(compaction) => {
-            let tokens = (compaction.tokens_before.unwrap_or(0), compaction.tokens_after.unwrap_or(0));
+    let result = match stored_compaction(scope).await? {
+        Some(StoredCompaction { event, tokens }) => {
             scope.io.emit(CompactionEvent::Started);
-            scope
-                .io
-                .tape
-                .emit_stored(scope.io.now(), compact_session::compacted_event(compaction, AfterCompaction::Nothing));
+            scope.io.tape.emit_stored(scope.io.now(), event);
             Ok(tokens)
         }
         None => {

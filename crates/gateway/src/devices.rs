@@ -95,6 +95,27 @@ struct DeviceRegistry {
     connections: Vec<(String, CancellationToken)>,
 }
 
+/// The connections of a device whose tokens are not valid any more. They are closed when this is dropped: the caller, who
+/// may use one of them, gets the response first.
+#[derive(Debug)]
+pub(crate) struct RevokedConnections(Vec<CancellationToken>);
+
+impl Drop for RevokedConnections {
+    fn drop(&mut self) {
+        for connection in &self.0 {
+            connection.cancel();
+        }
+    }
+}
+
+/// A new token of a device.
+#[derive(Debug)]
+pub(crate) struct RotatedToken {
+    pub(crate) token: String,
+    pub(crate) scopes: Vec<String>,
+    pub(crate) connections: RevokedConnections,
+}
+
 /// Parameters of a token rotation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rotation<'a> {
@@ -314,14 +335,14 @@ impl Devices {
     }
 
     /// Removes a device with its tokens and closes its connections. The caller must manage all of the device's scopes.
-    pub(crate) fn remove(&self, id: &str, manageable_scopes: &Scopes) -> Result<(), Error> {
+    pub(crate) fn remove(&self, id: &str, manageable_scopes: &Scopes) -> Result<RevokedConnections, Error> {
         let mut registry = self.lock();
         registry.manageable(id, manageable_scopes)?;
         registry.paired.remove(id);
-        registry.close_connections(id);
+        let connections = registry.take_connections(id);
         self.write(&registry);
         self.record_audit(AuditKind::DeviceRemoved, id, &[]);
-        Ok(())
+        Ok(connections)
     }
 
     /// Sets the display name of a device.
@@ -334,18 +355,18 @@ impl Devices {
         Ok(renamed)
     }
 
-    /// Revokes all tokens of a device and closes its connections.
-    pub(crate) fn revoke(&self, id: &str, manageable_scopes: &Scopes) -> Result<(), Error> {
+    /// Revokes all tokens of a device.
+    pub(crate) fn revoke(&self, id: &str, manageable_scopes: &Scopes) -> Result<RevokedConnections, Error> {
         let mut registry = self.lock();
         registry.manageable(id, manageable_scopes)?.tokens.clear();
-        registry.close_connections(id);
+        let connections = registry.take_connections(id);
         self.write(&registry);
         self.record_audit(AuditKind::DeviceTokenRevoked, id, &[]);
-        Ok(())
+        Ok(connections)
     }
 
     /// Replaces all tokens of a device with a new one, whose scopes exceed neither the device's nor the caller's.
-    pub(crate) fn rotate(&self, id: &str, rotation: Rotation<'_>) -> Result<(String, Vec<String>), Error> {
+    pub(crate) fn rotate(&self, id: &str, rotation: Rotation<'_>) -> Result<RotatedToken, Error> {
         let mut registry = self.lock();
         let device = registry.manageable(id, rotation.manageable_scopes)?;
         let scopes: Vec<String> = rotation.scopes.map_or_else(|| device.scopes.clone(), <[String]>::to_vec);
@@ -356,10 +377,10 @@ impl Devices {
         }
         let token = digest(rotation.random);
         device.tokens = vec![Token { digest: digest(&token), scopes: scopes.clone(), created_at_ms: rotation.now_ms }];
-        registry.close_connections(id);
+        let connections = registry.take_connections(id);
         self.write(&registry);
         self.record_audit(AuditKind::DeviceTokenRotated, id, &scopes);
-        Ok((token, scopes))
+        Ok(RotatedToken { token, scopes, connections })
     }
 
     /// Registers a connection of a device; the token is cancelled when the device is removed or its tokens are revoked.
@@ -408,11 +429,9 @@ impl DeviceRegistry {
         }
     }
 
-    fn close_connections(&mut self, id: &str) {
-        for (_, token) in self.connections.iter().filter(|(device, _)| device == id) {
-            token.cancel();
-        }
-        self.connections.retain(|(device, _)| device != id);
+    fn take_connections(&mut self, id: &str) -> RevokedConnections {
+        let of_device = self.connections.extract_if(.., |(device, _)| device == id);
+        RevokedConnections(of_device.map(|(_, token)| token).collect())
     }
 }
 

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::{
     client::Client,
+    devices::RevokedConnections,
     extra_methods::{Method, MethodRequest},
     methods::{
         agent, agents,
@@ -56,6 +57,8 @@ pub(crate) enum RpcResult {
     Single(Value, Option<ErrorShape>),
     /// The same, sent before the delayed events of the run.
     Gated(Value, Option<ErrorShape>, EventGate),
+    /// A payload, sent before the connections of a device whose tokens were revoked are closed.
+    Revoking(Value, RevokedConnections),
     /// A payload now and the run's result at its end; the run's events are delayed until the first is sent.
     WithFinal(Value, Arc<Tape>, EventGate),
     /// Missed events of runs; answered by the projector, which knows what was sent last.
@@ -319,6 +322,10 @@ pub(crate) async fn dispatch(server: Arc<ServerState>, client: Arc<Client>, requ
                 client.send_queue.pause();
             }
             drop(gate);
+        }
+        Ok(RpcResult::Revoking(payload, connections)) => {
+            respond(id, payload, None);
+            drop(connections);
         }
         Ok(RpcResult::WithFinal(payload, tape, gate)) => {
             client.send_queue.respond(&Response::ok(&id, payload));

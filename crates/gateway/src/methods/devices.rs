@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::{
     broadcaster::Audience,
     control_ui,
-    devices::{Devices, Error, Rotation},
+    devices::{Devices, Error, RotatedToken, Rotation},
     login_codes,
     router::{RpcCall, RpcResult},
     scope::Scope,
@@ -49,8 +49,8 @@ pub(crate) async fn remove(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let RemoveParams { device_id } = call.params()?;
     let id = device_id.clone();
     let manageable_scopes = call.client.manageable_scopes();
-    blocking(&call, move |devices| devices.remove(&id, &manageable_scopes)).await?;
-    Ok(json!({"ok": true, "deviceId": device_id}).into())
+    let connections = blocking(&call, move |devices| devices.remove(&id, &manageable_scopes)).await?;
+    Ok(RpcResult::Revoking(json!({"ok": true, "deviceId": device_id}), connections))
 }
 
 /// Sets the display name of a device.
@@ -69,7 +69,7 @@ pub(crate) async fn rotate(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let (now_ms, random) = (ambient.now_ms(), format!("{}{}", ambient.nonce(), ambient.nonce()));
     let (id, caller_scopes, manageable_scopes) =
         (device_id.clone(), call.client.scopes.clone(), call.client.manageable_scopes());
-    let (token, scopes) = blocking(&call, move |devices| {
+    let RotatedToken { token, scopes, connections } = blocking(&call, move |devices| {
         let rotation = Rotation {
             scopes: scopes.as_deref(),
             caller_scopes: &caller_scopes,
@@ -81,11 +81,11 @@ pub(crate) async fn rotate(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     })
     .await?;
     // Returned in the response: a caller with the pairing scope could obtain the token from the device anyway.
-    Ok(json!({
+    let payload = json!({
         "deviceId": device_id, "role": role, "token": token, "scopes": scopes, "rotatedAtMs": now_ms,
         "tokenDelivery": "in-band",
-    })
-    .into())
+    });
+    Ok(RpcResult::Revoking(payload, connections))
 }
 
 /// Revokes the tokens of a device.
@@ -94,9 +94,9 @@ pub(crate) async fn revoke(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     check_role(&role)?;
     let id = device_id.clone();
     let manageable_scopes = call.client.manageable_scopes();
-    blocking(&call, move |devices| devices.revoke(&id, &manageable_scopes)).await?;
+    let connections = blocking(&call, move |devices| devices.revoke(&id, &manageable_scopes)).await?;
     let now = call.server.hub.ambient().now_ms();
-    Ok(json!({"deviceId": device_id, "role": role, "revokedAtMs": now}).into())
+    Ok(RpcResult::Revoking(json!({"deviceId": device_id, "role": role, "revokedAtMs": now}), connections))
 }
 
 /// Issues a one-time code with which a browser signs in. The code grants what the browser requests, as the token would.

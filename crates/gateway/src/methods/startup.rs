@@ -18,9 +18,11 @@ pub(crate) async fn startup(call: RpcCall) -> Result<RpcResult, ErrorShape> {
             payload["metadata"] = metadata_of(&hub, key.as_ref().and_then(SessionKey::agent))?;
             Ok(payload.into())
         }
-        other @ (RpcResult::Single(..) | RpcResult::Gated(..) | RpcResult::WithFinal(..) | RpcResult::Resume(_)) => {
-            Ok(other)
-        }
+        other @ (RpcResult::Single(..)
+        | RpcResult::Gated(..)
+        | RpcResult::Revoking(..)
+        | RpcResult::WithFinal(..)
+        | RpcResult::Resume(_)) => Ok(other),
     }
 }
 

@@ -199,7 +199,8 @@ impl Scheduler {
             return;
         }
         for (id, line) in lines {
-            self.append_history(&id, line).await;
+            let line = self.append_history(&id, line).await;
+            self.events.publish("cron", line);
         }
         for (id, slot) in starts {
             self.start(&id, slot).await;
@@ -256,16 +257,18 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Records the end of a slot: first in the run history, then in the job, so that a crash in between is detected.
+    /// Records the end of a slot: first in the run history, then in the job, so that a crash in between is detected. It is
+    /// published last: a client that reads the job because of the event finds the end in it.
     async fn finish(&mut self, running: RunningSlot, result: ScheduledResult) {
         let now = self.now();
         let mut jobs = self.jobs.clone();
         let job = jobs.iter_mut().find(|job| job.id == running.job);
+        let mut finished = None;
         if !(result.had_ended && self.is_in_history(&running).await) {
             let line = run_entry(&running, &result, job.as_deref(), self.hub.agents().default_id(), now);
-            self.append_history(&running.job, line).await;
+            finished = Some(self.append_history(&running.job, line).await);
         }
-        let Some(job) = job else { return };
+        let Some(job) = job else { return self.publish_all(finished) };
         let is_last = matches!(job.schedule, JobSchedule::At(_)) && job.state.settled_at_ms == Some(running.slot);
         let is_deleted = is_last && result.reply.is_ok() && job.delete_after_run == Some(true);
         job.enabled &= !is_last;
@@ -273,11 +276,17 @@ impl Scheduler {
         if is_deleted {
             jobs.retain(|job| job.id != running.job);
         }
-        match self.store_jobs(jobs).await {
+        let stored = self.store_jobs(jobs).await;
+        self.publish_all(finished);
+        match stored {
             Ok(()) if is_deleted => self.events.publish("cron", json!({"jobId": running.job, "action": "removed"})),
             Ok(()) => {}
             Err(error) => tracing::error!(%error, job = running.job, "failed to store the result of a cron run"),
         }
+    }
+
+    fn publish_all(&self, events: impl IntoIterator<Item = Value>) {
+        events.into_iter().for_each(|event| self.events.publish("cron", event));
     }
 
     /// True if the run history contains this slot.
@@ -286,14 +295,15 @@ impl Scheduler {
         history.iter().any(|line| line["slotMs"] == running.slot && line["outcome"] == "ran")
     }
 
-    async fn append_history(&mut self, job: &str, mut line: Value) {
+    /// Appends to the run history of a job. Returns what was appended, for the event.
+    async fn append_history(&mut self, job: &str, mut line: Value) -> Value {
         if let Some(fields) = line.as_object_mut() {
             fields.retain(|_, value| !value.is_null());
         }
-        self.events.publish("cron", line.clone());
-        if let Err(error) = self.store.append(job, line).await {
+        if let Err(error) = self.store.append(job, line.clone()).await {
             tracing::error!(%error, job, "failed to append to the run log of a cron job");
         }
+        line
     }
 
     /// Resumes the slots that the previous process was running.

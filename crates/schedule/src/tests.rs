@@ -21,7 +21,7 @@ use homard_proto::{
 };
 use homard_queue::Slots;
 use homard_runtime::Ambient;
-use homard_store::{Authority, Fence, MemoryStore};
+use homard_store::{Authority, Error as StoreError, Fence, MemoryStore};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -199,6 +199,49 @@ async fn an_isolated_job_runs_in_its_own_session_with_a_new_transcript_each_time
     let state = &fixture.job("j1")["state"];
     assert_eq!((&state["lastStatus"], &state["nextRunAtMs"]), (&json!("ok"), &json!(START_MS + 3 * HOUR)));
     assert_eq!(state.get("runningAtMs"), None);
+}
+
+/// A store whose writes let other tasks run, as those of a disk do.
+#[derive(Debug)]
+struct YieldingStore(MemoryJobStore);
+
+#[async_trait]
+impl JobStore for YieldingStore {
+    fn location(&self) -> String {
+        self.0.location()
+    }
+
+    async fn load(&self) -> Result<Vec<Value>, StoreError> {
+        self.0.load().await
+    }
+
+    async fn save(&self, jobs: Vec<Value>) -> Result<(), StoreError> {
+        tokio::task::yield_now().await;
+        self.0.save(jobs).await
+    }
+
+    async fn append(&self, job: &str, line: Value) -> Result<(), StoreError> {
+        tokio::task::yield_now().await;
+        self.0.append(job, line).await
+    }
+
+    async fn history(&self, job: &str) -> Result<Vec<Value>, StoreError> {
+        self.0.history(job).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_about_a_finished_run_comes_after_its_end_is_in_the_job_and_in_the_history() {
+    let store = Arc::new(YieldingStore(MemoryJobStore::with(vec![hourly("j1"), event("j2", "now")])));
+    let fixture = ScheduleFixture::over(hub("done", 1000), store, quiet_settings()).await;
+    let mut events = fixture.schedule.subscribe();
+    for _ in 0..4 {
+        let finished = next_event(&mut events, "cron", "finished").await;
+        let id = finished["jobId"].as_str().unwrap();
+        let state = fixture.job(id)["state"].clone();
+        assert_eq!((&state["lastStatus"], state.get("runningAtMs")), (&json!("ok"), None), "{id}: {state}");
+        assert_eq!(fixture.runs(id).await.last(), Some(&finished));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -47,7 +47,6 @@ peer.serve({
   "service.stop": (params) => services.stop(params),
   "http.request": httpDoor(host),
   ...internalHooks(host),
-  "config.changed": (params) => (gatewayInfo.changed(params), {}),
   shutdown: async ({ graceMs = 5000 }) => {
     await tidyUp(graceMs);
     setImmediate(() => peer.flush().then(() => exit(0)));

@@ -84,11 +84,6 @@ impl PluginCommand {
         &self.target.address.plugin
     }
 
-    /// Returns true if only authorised senders may use it.
-    pub fn needs_authority(&self) -> bool {
-        self.registration.require_auth.unwrap_or(true)
-    }
-
     /// Returns true if this name with these arguments invokes it.
     pub fn matches(&self, name: &str, args: &str) -> bool {
         name == self.name() && (self.registration.accepts_args || args.trim().is_empty())

@@ -356,17 +356,6 @@ impl Plugins {
         futures_util::future::join_all(starting).await;
     }
 
-    /// Notifies running plugins of a new config, without secrets.
-    pub async fn config_changed(&self, config: Value) {
-        let mut notified: Vec<&Arc<ProcessSupervisor>> = Vec::new();
-        for worker in self.workers.values().chain([&self.node]) {
-            if !notified.iter().any(|other| Arc::ptr_eq(other, worker)) {
-                worker.notify("config.changed", &json!({"config": config})).await;
-                notified.push(worker);
-            }
-        }
-    }
-
     /// Returns the status of each plugin, in the order of discovery, which is also the order of calls.
     pub fn status(&self) -> Vec<PluginStatus> {
         let status = |candidate: &Arc<DiscoveredPlugin>| {

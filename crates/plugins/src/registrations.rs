@@ -104,7 +104,7 @@ pub struct CommandRegistration {
     /// True if it accepts arguments.
     #[serde(deserialize_with = "nullable")]
     pub accepts_args: bool,
-    /// True if only authorised senders may use it; the default.
+    /// True if only authorised senders may use it. Without effect: only the owner's messages are parsed as commands.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub require_auth: Option<bool>,
 }

@@ -188,11 +188,6 @@ impl RpcSession {
         (outcome, is_sent.load(Ordering::Acquire))
     }
 
-    /// Sends a notification.
-    pub(crate) async fn notify(&self, method: &str, params: &Value) {
-        self.state.send_line(rpc::notification(method, params)).await;
-    }
-
     /// Returns the values that the process may fetch.
     pub(crate) fn blobs(&self) -> &BlobStore {
         &self.state.blobs

@@ -412,12 +412,6 @@ impl ProcessSupervisor {
         }
     }
 
-    /// Sends a notification to the process, if it runs.
-    pub(crate) async fn notify(&self, method: &str, params: &Value) {
-        let ProcessLife::Up(process) = self.state.borrow().clone() else { return };
-        process.session.notify(method, params).await;
-    }
-
     fn set(&self, state: ProcessLife) {
         self.state.send_replace(state);
     }

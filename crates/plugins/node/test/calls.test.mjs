@@ -156,10 +156,3 @@ test("one that asks without end waits for its turn, and values are fetched past 
   held[0]({});
   await host.until(() => held.length === 25);
 });
-
-test("a changed config is seen by those who ask again", async (t) => {
-  const host = await startHost(t, { config: { a: 1 } });
-  await host.load(plugin("cc", `export default (api) => api.on("agent_end", () => ({ a: api.runtime.config.loadConfig().a, b: api.config.a }));`));
-  host.notify("config.changed", { config: { a: 2 } });
-  assert.deepEqual(await host.ask("hook.invoke", { ref: "cc#hook.0", event: {} }), { result: { a: 2, b: 2 } });
-});

@@ -87,61 +87,92 @@ const MESSAGES: &str = "/v1/messages";
 const MODELS: &str = "/v1/models";
 
 fn answer(mut stream: &TcpStream, api_style: ApiStyle, requests: &Mutex<Vec<String>>) {
-    let mut reader = BufReader::new(stream);
-    let (mut path, mut length) = (String::new(), 0);
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line).unwrap();
-        if line.trim().is_empty() {
-            break;
+    let Some(request) = HttpRequest::read(stream) else { return };
+    requests.lock().unwrap().push(request.path.clone());
+    let path = request.path.split('?').next().unwrap_or_default().to_owned();
+    let is_stream = request.body["stream"] == true;
+    let (status, text) = match path.as_str() {
+        _ if api_style == ApiStyle::Closed => {
+            ("401 Unauthorized", json!({"error": {"message": "bad key"}}).to_string())
         }
-        if path.is_empty() {
-            path = line.split(' ').nth(1).unwrap_or_default().to_owned();
-        }
-        if let Some(text) = line.to_lowercase().strip_prefix("content-length:") {
-            length = text.trim().parse().unwrap();
-        }
-    }
-    let mut body = vec![0; length];
-    if path.is_empty() || reader.read_exact(&mut body).is_err() {
-        // The client has disconnected.
-        return;
-    }
-    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-    requests.lock().unwrap().push(path.clone());
-    let path = path.split('?').next().unwrap_or_default().to_owned();
-    let is_stream = body["stream"] == true;
-    let usage = json!({"input_tokens": 1, "output_tokens": 1});
-    let (status, text) = match (api_style, path.as_str()) {
-        (ApiStyle::Closed, _) => ("401 Unauthorized", json!({"error": {"message": "bad key"}}).to_string()),
-        (ApiStyle::Chat | ApiStyle::Responses | ApiStyle::Messages, MODELS) => {
+        MODELS if api_style != ApiStyle::Nothing => {
             ("200 OK", json!({"object": "list", "data": [{"id": "m", "object": "model"}]}).to_string())
         }
-        (ApiStyle::Chat, CHAT) if is_stream => (
-            "200 OK",
+        path => match reply(api_style, path, is_stream) {
+            Some(reply) => ("200 OK", reply),
+            None => ("404 Not Found", "no such page".to_owned()),
+        },
+    };
+    let kind = match (status, is_stream) {
+        ("200 OK", true) => "text/event-stream",
+        ("200 OK", false) | ("401 Unauthorized", _) => "application/json",
+        _ => "text/plain",
+    };
+    let head = format!("HTTP/1.1 {status}\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n");
+    // A probe with a result closes its other connections.
+    stream.write_all(format!("{head}{text}").as_bytes()).ok();
+}
+
+/// A request of a client.
+struct HttpRequest {
+    path: String,
+    body: Value,
+}
+
+impl HttpRequest {
+    /// Reads a request; `None` if the client has disconnected.
+    fn read(stream: &TcpStream) -> Option<Self> {
+        let mut reader = BufReader::new(stream);
+        let (mut path, mut length) = (String::new(), 0);
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            if line.trim().is_empty() {
+                break;
+            }
+            if path.is_empty() {
+                path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+            }
+            if let Some(text) = line.to_lowercase().strip_prefix("content-length:") {
+                length = text.trim().parse().unwrap();
+            }
+        }
+        let mut body = vec![0; length];
+        if path.is_empty() || reader.read_exact(&mut body).is_err() {
+            return None;
+        }
+        Some(Self { path, body: serde_json::from_slice(&body).unwrap_or_default() })
+    }
+}
+
+/// Returns the answer of a server with this API, as a stream or whole.
+fn reply(api_style: ApiStyle, path: &str, is_stream: bool) -> Option<String> {
+    let usage = json!({"input_tokens": 1, "output_tokens": 1});
+    Some(match (api_style, path) {
+        (ApiStyle::Chat, CHAT) if is_stream => {
             "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"By chat\"},\"finish_reason\":\"stop\"}]}\n\n\
              data: [DONE]\n\n"
-                .to_owned(),
-        ),
-        (ApiStyle::Chat, CHAT) => (
-            "200 OK",
-            json!({"choices": [{"index": 0, "message": {"role": "assistant", "content": "p"}, "finish_reason": "length"}]})
-                .to_string(),
-        ),
+                .to_owned()
+        }
+        (ApiStyle::Chat, CHAT) => {
+            let message = json!({"role": "assistant", "content": "p"});
+            json!({"choices": [{"index": 0, "message": message, "finish_reason": "length"}]}).to_string()
+        }
         (ApiStyle::Responses, RESPONSES) if is_stream => {
             let item = json!({"type": "message", "id": "m1", "role": "assistant", "status": "completed",
                 "content": [{"type": "output_text", "text": "By responses", "annotations": []}]});
-            let done = json!({"id": "r1", "object": "response", "status": "completed", "output": [item], "usage": usage});
+            let done =
+                json!({"id": "r1", "object": "response", "status": "completed", "output": [item], "usage": usage});
             let events = [
                 json!({"type": "response.output_item.added", "output_index": 0, "item": {"type": "message", "id": "m1", "role": "assistant", "content": []}}),
                 json!({"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "item_id": "m1", "delta": "By responses"}),
                 json!({"type": "response.output_item.done", "output_index": 0, "item": item}),
                 json!({"type": "response.completed", "response": done}),
             ];
-            ("200 OK", sse(&events))
+            sse(&events)
         }
         (ApiStyle::Responses, RESPONSES) => {
-            ("200 OK", json!({"id": "r0", "object": "response", "output": [], "usage": usage}).to_string())
+            json!({"id": "r0", "object": "response", "output": [], "usage": usage}).to_string()
         }
         (ApiStyle::Messages, MESSAGES) if is_stream => {
             let events = [
@@ -152,22 +183,13 @@ fn answer(mut stream: &TcpStream, api_style: ApiStyle, requests: &Mutex<Vec<Stri
                 json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}}),
                 json!({"type": "message_stop"}),
             ];
-            ("200 OK", sse(&events))
+            sse(&events)
         }
-        (ApiStyle::Messages, MESSAGES) => (
-            "200 OK",
-            json!({"id": "m0", "type": "message", "role": "assistant", "content": [], "usage": usage}).to_string(),
-        ),
-        _ => ("404 Not Found", "no such page".to_owned()),
-    };
-    let kind = match (status, is_stream) {
-        ("200 OK", true) => "text/event-stream",
-        ("200 OK", false) | ("401 Unauthorized", _) => "application/json",
-        _ => "text/plain",
-    };
-    let head = format!("HTTP/1.1 {status}\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n");
-    // A probe with a result closes its other connections.
-    stream.write_all(format!("{head}{text}").as_bytes()).ok();
+        (ApiStyle::Messages, MESSAGES) => {
+            json!({"id": "m0", "type": "message", "role": "assistant", "content": [], "usage": usage}).to_string()
+        }
+        _ => return None,
+    })
 }
 
 fn sse(events: &[Value]) -> String {

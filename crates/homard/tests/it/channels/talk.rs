@@ -247,15 +247,14 @@ async fn messages_can_be_sent_by_the_message_tool_and_the_command_line() {
     assert_eq!(seen, expected.map(|(method, text)| (method.to_owned(), text.to_owned())));
 }
 
-/// Every parameter that says where and how something is sent is seen in what the platform gets, or in the answer.
-#[tokio::test(flavor = "multi_thread")]
-async fn parameters_of_methods_reach_the_platform() {
-    let fixture = ChannelFixture::telegram(json!({"allowFrom": [7]})).await;
-    let gateway = fixture.gateway();
-    let mut socket = connect_as(gateway.port, &gateway.token(), 4, &["operator.admin"], &[]).await;
+/// A call of a method: its parameters, those that are tested, and what is seen of them.
+type ParameterCase = (&'static str, Value, Value, &'static str);
+
+/// Every parameter that says where and how something is sent.
+fn parameter_cases() -> Vec<ParameterCase> {
     let agent = json!({"sessionKey": "a", "deliver": true, "channel": "telegram"});
     let chat = json!({"sessionKey": "b", "originatingChannel": "telegram", "originatingTo": "7"});
-    for (number, (method, base, extra, seen)) in [
+    vec![
         ("send", json!({"to": "7"}), json!({}), r#""chat_id":7"#),
         ("send", json!({"to": "7"}), json!({"threadId": "5"}), r#""message_thread_id":5"#),
         ("send", json!({"to": "7"}), json!({"replyToId": "3"}), r#""message_id":3"#),
@@ -281,9 +280,15 @@ async fn parameters_of_methods_reach_the_platform() {
         ("channels.status", json!({}), json!({"probe": true}), "probe"),
         ("channels.logs", json!({"channel": "telegram"}), json!({"accountId": "nobody"}), "not configured"),
     ]
-    .into_iter()
-    .enumerate()
-    {
+}
+
+/// Every parameter that says where and how something is sent is seen in what the platform gets, or in the answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn parameters_of_methods_reach_the_platform() {
+    let fixture = ChannelFixture::telegram(json!({"allowFrom": [7]})).await;
+    let gateway = fixture.gateway();
+    let mut socket = connect_as(gateway.port, &gateway.token(), 4, &["operator.admin"], &[]).await;
+    for (number, (method, base, extra, seen)) in parameter_cases().into_iter().enumerate() {
         let (mut params, marker) = (base, format!("row {number}."));
         params.as_object_mut().unwrap().extend(extra.as_object().cloned().unwrap());
         if !method.starts_with("channels.") {

@@ -36,7 +36,7 @@ use homard_secrets::Secrets;
 use homard_settings::{
     Config, NamedModel, Text,
     agent_directories::{sandboxing, workspace},
-    agents::{Choice, ConfiguredAgent, Style as Said},
+    agents::{Agent, Choice, ConfiguredAgent, Style as Said},
     paths::{self, Paths},
 };
 use homard_store::timeline::PromptCuts;
@@ -232,17 +232,7 @@ impl AgentFactory {
         let keyring = self.keyring(auth_profiles::credentials_file(&paths, agent), &builder.models.client)?;
         let (candidates, chain) = builder.candidates(agent, &keyring, &paths.config);
         let workspace = workspace(config, &paths, agent);
-        let starter = match config.agents.defaults.skip_bootstrap {
-            Some(true) => Starter::FolderOnly,
-            Some(false) | None => Starter::Files,
-        };
-        // If the workspace cannot be created now, every run retries and fails if it still cannot.
-        builder.warnings.extend(match homard_workspace::create(&workspace, starter) {
-            Ok(created) => {
-                created.problems.first().map(|problem| format!("{}: {}", problem.path.display(), problem.message))
-            }
-            Err(error) => Some(format!("agent {}: {error}", agent.id)),
-        });
+        builder.warnings.extend(create_workspace(config, agent, &workspace));
         let library = SkillLibrary::of(builder.loaded, &paths, agent, &workspace).with_reader(self.reader.clone());
         for problem in library
             .refresh()
@@ -269,27 +259,17 @@ impl AgentFactory {
         };
         builder.libraries.push(library);
         let (settings, defaults) = (agent.config, &config.agents.defaults);
-        let identity = settings.identity.clone();
-        // Fields that the config does not set may come from the agent's IDENTITY.md.
-        let persona = self.reader.file(&workspace, "IDENTITY.md", 20_000).ok().flatten().unwrap_or_default();
-        let persona = homard_workspace::AgentPersona::parse(&persona);
         let secrets = builder.secrets(&paths, &keyring);
-        let masked = |text: Option<String>| text.map(|text| secrets.mask(&text).into_owned());
         Ok(Profile {
-            name: masked(settings.name.clone()),
-            identity: AgentIdentity {
-                name: masked(identity.name.or(persona.name)),
-                emoji: masked(identity.emoji.or(persona.emoji)),
-                theme: masked(identity.theme.or(persona.theme)),
-                avatar: identity.avatar.or(persona.avatar),
-            },
+            name: settings.name.as_ref().map(|name| secrets.mask(name).into_owned()),
+            identity: self.identity(settings, &workspace, &secrets),
             toolbox: builder.toolbox.clone(),
             rules: Some(toolbox::rules(config, agent)),
             workdir: workspace,
             sandboxing: sandboxing(config, &paths, agent),
             confinement: Confinement {
                 covers_commands: homard_settings::sandbox_policy(config, &paths).mode
-                    != homard_tools::sandbox::AccessMode::Full,
+                    != homard_sandbox::AccessMode::Full,
                 ..Confinement::default()
             },
             prompt,
@@ -313,6 +293,20 @@ impl AgentFactory {
             },
             ..Profile::new(agent.id.clone(), candidates)
         })
+    }
+
+    /// Returns the identity of an agent. Fields that the config does not set may come from the agent's IDENTITY.md.
+    fn identity(&self, settings: &Agent, workspace: &Path, secrets: &Secrets) -> AgentIdentity {
+        let identity = settings.identity.clone();
+        let persona = self.reader.file(workspace, "IDENTITY.md", 20_000).ok().flatten().unwrap_or_default();
+        let persona = homard_workspace::AgentPersona::parse(&persona);
+        let masked = |text: Option<String>| text.map(|text| secrets.mask(&text).into_owned());
+        AgentIdentity {
+            name: masked(identity.name.or(persona.name)),
+            emoji: masked(identity.emoji.or(persona.emoji)),
+            theme: masked(identity.theme.or(persona.theme)),
+            avatar: identity.avatar.or(persona.avatar),
+        }
     }
 
     /// Reads the credentials of a file again; agents may share a file.
@@ -457,6 +451,21 @@ fn retry_time(config: &Config) -> RetryTime {
     RetryTime {
         attended: retry.max_total_seconds.map_or(defaults.attended, Duration::from_secs),
         unattended: retry.unattended_max_total_seconds.map_or(defaults.unattended, Duration::from_secs),
+    }
+}
+
+/// Creates the workspace of an agent. Returns a warning if it cannot be created now: every run retries, and fails if it
+/// still cannot.
+fn create_workspace(config: &Config, agent: &ConfiguredAgent<'_>, workspace: &Path) -> Option<String> {
+    let starter = match config.agents.defaults.skip_bootstrap {
+        Some(true) => Starter::FolderOnly,
+        Some(false) | None => Starter::Files,
+    };
+    match homard_workspace::create(workspace, starter) {
+        Ok(created) => {
+            created.problems.first().map(|problem| format!("{}: {}", problem.path.display(), problem.message))
+        }
+        Err(error) => Some(format!("agent {}: {error}", agent.id)),
     }
 }
 

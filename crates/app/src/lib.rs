@@ -50,7 +50,6 @@ use homard_settings::{
     channels::Channel,
     paths::{self, Paths},
 };
-use homard_tools::sandbox;
 use jiff::tz::TimeZone;
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinHandle};
 
@@ -116,7 +115,7 @@ impl App {
             journal.keep_runs(count);
         }
         // Before any command runs, and before anything reads what an interrupted command has left behind.
-        let sandbox_warnings = sandbox::tidy(&paths.state);
+        let sandbox_warnings = homard_sandbox::tidy(&paths.state);
         let (audit, chain_heads) = audit::open(paths, &journal);
         let (factory, plugin_warnings) = AgentFactory::new(paths, purpose, &chosen.loaded, audit);
         let AgentSet { agents, remark, warnings: mut all_warnings } = factory.build_agents(&chosen.loaded)?;

@@ -1,6 +1,7 @@
 //! Plugins of a gateway: their hooks, tools, services and routes, and the API that they may call.
 
 mod api;
+mod list;
 mod routes;
 
 use std::{
@@ -17,7 +18,7 @@ use homard_plugins::{
 use homard_runtime::task;
 use homard_settings::{
     Config,
-    agent_directories::workspace,
+    agent_directories::plugin_roots,
     paths::{self, Paths},
 };
 use homard_tools::BackgroundCommands;
@@ -29,6 +30,7 @@ use tokio::{
 use self::api::PluginApi;
 use super::hooks;
 
+pub use list::{PluginList, offline_host};
 pub use routes::{PluginRoutes, Transforms};
 
 /// How long to wait for plugins whose registrations are not known yet, where they are needed immediately.
@@ -66,19 +68,8 @@ impl PluginSet {
         hub: &Arc<OnceLock<Hub>>,
         background: &BackgroundCommands,
     ) -> (Self, Vec<String>) {
-        let config = redact::redact(&loaded.source);
-        let host: Arc<dyn Host> = Arc::new(PluginApi { hub: hub.clone(), config: config.clone() });
-        let workspaces =
-            loaded.config.agents.members().iter().map(|agent| workspace(&loaded.config, paths, agent)).collect();
-        let setup = PluginSetup {
-            settings: loaded.config.plugins.settings(paths),
-            state: paths.state.clone(),
-            workspaces,
-            config,
-            env: paths::variables().collect(),
-            reserved: reserved(),
-            timing: ProcessTiming::default(),
-        };
+        let setup = setup(loaded, paths);
+        let host: Arc<dyn Host> = Arc::new(PluginApi { hub: hub.clone(), config: setup.config.clone() });
         let plugins = Arc::new(Plugins::open(setup, &host));
         let scripts: Arc<dyn ScriptRunner> = Arc::new(plugins.node());
         let (listeners, mut warnings) = hooks::open(loaded, paths, hub.clone(), &scripts, background.clone());
@@ -191,6 +182,19 @@ impl PluginSet {
             service.stop().await;
         }
         self.plugins.close().await;
+    }
+}
+
+/// Returns the settings of the plugin host.
+pub fn setup(loaded: &LoadedConfig<Config>, paths: &Paths) -> PluginSetup {
+    PluginSetup {
+        settings: loaded.config.plugins.settings(paths),
+        state: paths.state.clone(),
+        workspaces: plugin_roots(&loaded.config, paths).workspaces,
+        config: redact::redact(&loaded.source),
+        env: paths::variables().collect(),
+        reserved: reserved(),
+        timing: ProcessTiming::default(),
     }
 }
 

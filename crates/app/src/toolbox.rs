@@ -28,7 +28,7 @@ use homard_settings::{
 };
 use homard_tools::{
     BackgroundCommands, ExecSettings, FileAccess, MemorySettings, MessageRules, MessageTool, Recipients, WebFetch,
-    WebFetchSettings, WebSearch, WebSearchSettings, sandbox,
+    WebFetchSettings, WebSearch, WebSearchSettings,
     search::{Brave, SearchProvider, Searxng},
     session_tools::{self, SessionToolRules, SpawnRules},
 };
@@ -98,8 +98,7 @@ impl ToolDeps {
         });
         let searches = search.is_some() && loaded.config.tools.web.search.enabled != Some(false);
         all.extend(search);
-        warnings
-            .extend(loaded.config.tool_name_warnings().into_iter().map(|(path, problem)| format!("{path} {problem}")));
+        warnings.extend(homard_settings::tool_name_warnings(&loaded.config));
         all.extend(session_tools::all(session_tool_settings(&loaded.config)));
         all.extend(homard_tools::memory(memory(&loaded.config, paths, files.clone())));
         let recipients = recipients(self.sender.clone(), &loaded.config);
@@ -174,9 +173,9 @@ fn memory(config: &Config, paths: &Paths, files: FileAccess) -> MemorySettings {
 }
 
 /// Detects the sandbox tier that this machine supports. Runs a trial, which takes a moment.
-pub fn tier() -> sandbox::Tier {
+pub fn tier() -> homard_sandbox::Tier {
     let path = paths::env("PATH").and_then(|path| path.into_string().ok()).unwrap_or_default();
-    sandbox::Tier::detect(std::env::current_exe().ok().as_deref(), &path)
+    homard_sandbox::Tier::detect(std::env::current_exe().ok().as_deref(), &path)
 }
 
 /// Returns the settings of the session tools: visibility and spawning.

@@ -69,6 +69,19 @@ impl CliError {
         if let Some(error) = error.downcast_ref::<homard_setup::Error>() {
             return Self::of_setup(error);
         }
+        match error.downcast_ref::<homard_transcripts::Error>() {
+            Some(homard_transcripts::Error::Key(_)) => return Some(Self::usage(error.to_string())),
+            Some(homard_transcripts::Error::Client(client)) => return Some(client.into()),
+            Some(
+                homard_transcripts::Error::NotRunning(_)
+                | homard_transcripts::Error::Locked { .. }
+                | homard_transcripts::Error::Store(_),
+            )
+            | None => {}
+        }
+        if let Some(error) = error.downcast_ref::<homard_backup::Error>() {
+            return Self::of_backup(error);
+        }
         if let Some(homard_app::Error::Permissions(text)) = error.downcast_ref() {
             return Some(Self::new("permissions", text));
         }
@@ -103,6 +116,21 @@ impl CliError {
             | homard_setup::Error::App(_)
             | homard_setup::Error::Credentials(_) => return None,
         })
+    }
+}
+
+impl CliError {
+    fn of_backup(error: &homard_backup::Error) -> Option<Self> {
+        match error {
+            homard_backup::Error::NotFound(text) => Some(Self::not_found(text)),
+            homard_backup::Error::Usage(text) => Some(Self::usage(text)),
+            homard_backup::Error::Exists(text) => Some(Self::new("exists", text)),
+            homard_backup::Error::Locked(text) => Some(Self::new("locked", text)),
+            homard_backup::Error::Invalid(text) => Some(Self::new("backup", text)),
+            homard_backup::Error::Disk { .. } | homard_backup::Error::Open { .. } | homard_backup::Error::Store(_) => {
+                None
+            }
+        }
     }
 }
 

@@ -12,7 +12,6 @@ use std::{net::TcpListener, process::ExitCode};
 use anyhow::{Context, Result};
 use homard_render as render;
 use homard_service::{activation, handover};
-use homard_tools::sandbox;
 use rustix::process::{Resource, Rlimit};
 
 use crate::cmd::Cli;
@@ -20,8 +19,8 @@ use crate::cmd::Cli;
 fn main() -> ExitCode {
     // While there is a single thread: a command that enters the sandbox starts with this binary.
     let mut args = std::env::args_os().skip(1);
-    if args.next().is_some_and(|arg| arg == sandbox::ENTER) {
-        return sandbox::enter(args).unwrap_or_else(|error| {
+    if args.next().is_some_and(|arg| arg == homard_sandbox::ENTER) {
+        return homard_sandbox::enter(args).unwrap_or_else(|error| {
             render::remark(&format!("sandbox: {error}"));
             ExitCode::from(126)
         });

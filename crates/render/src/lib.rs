@@ -4,8 +4,10 @@
 //! crate reads neither files nor a gateway: it formats what its callers have found. Start with [`print`], [`Table`] and
 //! [`RunRenderer`]; then [`timeline`], [`skills`], [`hooks`] and [`plugins`], one module per kind of thing.
 
+pub mod channels;
 mod count;
 pub mod hooks;
+mod outages;
 pub mod plugins;
 mod run_renderer;
 pub mod skills;
@@ -22,6 +24,7 @@ use serde_json::Value;
 pub use homard_settings::paths::colours_wanted;
 
 pub use count::{count, count_of};
+pub use outages::{outage_name, outages};
 pub use run_renderer::{RenderOptions, RunRenderer, ToolLines, tool_arguments};
 pub use table::Table;
 pub use text::{MAX_DESCRIPTION, one_line, shell_quote, strip_controls, truncate};

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use homard_agent::sandboxing::Sandboxing;
+use homard_plugins::PluginRoots;
 use homard_proto::AgentId;
 use homard_workspace::skills::SkillRoots;
 
@@ -64,6 +65,16 @@ pub fn skill_roots(config: &Config, paths: &Paths, workspace: &Path) -> SkillRoo
         extra: config.skills.load.extra_dirs.iter().map(expand).collect(),
         bundled: paths::setting("BUNDLED_SKILLS_DIR").map(PathBuf::from),
         ..SkillRoots::standard(&paths.state, home.as_deref(), workspace)
+    }
+}
+
+/// Returns the directories that are searched for plugins.
+pub fn plugin_roots(config: &Config, paths: &Paths) -> PluginRoots {
+    PluginRoots {
+        paths: config.plugins.settings(paths).load.paths,
+        workspaces: config.agents.members().iter().map(|agent| workspace(config, paths, agent)).collect(),
+        state: paths.state.clone(),
+        trusts_workspaces: config.plugins.load.workspace,
     }
 }
 

@@ -2,6 +2,8 @@
 
 use homard_proto::IdIssuer;
 
+use crate::{channels::Account, paths};
+
 /// Known channels with their display names.
 pub const CHANNEL_KINDS: [(&str, &str); 2] = [("telegram", "Telegram"), ("webhook", "Webhook")];
 
@@ -16,4 +18,19 @@ pub fn issuer(channel: &str) -> IdIssuer {
 /// Returns the display name of a channel.
 pub fn label(channel: &str) -> &str {
     CHANNEL_KINDS.iter().find(|(name, _)| *name == channel).map_or(channel, |(_, label)| label)
+}
+
+/// Returns what a channel account lacks, and how to fix it.
+pub fn missing_credential(channel: &str, account: &Account) -> Option<(&'static str, &'static str)> {
+    match channel {
+        "telegram" => {
+            let has_token = account.bot_token.is_some() || account.token_file.is_some();
+            let has_any = has_token || paths::env("TELEGRAM_BOT_TOKEN").is_some();
+            (!has_any).then_some(("the bot token is missing", "homard channels add telegram --token TOKEN"))
+        }
+        _ => {
+            let missing_secret = ("the secret is missing", "homard channels add webhook --secret TEXT");
+            account.secret.is_none().then_some(missing_secret)
+        }
+    }
 }

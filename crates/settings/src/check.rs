@@ -1,11 +1,11 @@
 //! Checks across values that are valid individually: duplicate agent ids, bindings to unknown agents.
 
-mod channels;
+pub(crate) mod channels;
 mod hooks;
 mod models;
 mod plugins;
 mod replies;
-mod tool_names;
+pub(crate) mod tool_names;
 
 use std::{
     borrow::Cow,
@@ -41,7 +41,7 @@ impl Sections for Config {
     }
 
     fn disable_part(&mut self, part: &Path, why: &ConfigProblem) {
-        self.disable_part(part, why);
+        parts::disable_part(self, part, why);
     }
 
     fn note_files(&mut self, files: &[PathBuf]) {
@@ -66,8 +66,8 @@ impl Sections for Config {
         self.check_bindings(&mut problems);
         self.check_hours(&mut problems);
         self.check_tool_lists(&mut problems);
-        self.check_webhooks(&mut problems);
-        self.check_account_names(&mut problems);
+        hooks::check_webhooks(self, &mut problems);
+        channels::check_account_names(self, &mut problems);
         if let Err((name, why)) = self.audit.checkpoints.sinks() {
             problems.push((key("audit").key("checkpoints").key(name), why.to_owned()));
         }
@@ -76,14 +76,14 @@ impl Sections for Config {
         let mut warnings: FoundProblems =
             renames.then(|| (key("session").key("mainKey"), no_effect)).into_iter().collect();
         self.check_servers(&mut warnings);
-        warnings.extend(self.tool_name_warnings());
-        warnings.extend(self.reply_warnings());
-        warnings.extend(self.channel_warnings());
-        warnings.extend(self.recipient_warnings());
-        warnings.extend(self.webhook_warnings());
-        warnings.extend(self.plugin_warnings());
-        warnings.extend(self.model_warnings());
-        let faults = [self.provider_faults(), self.model_faults()].concat();
+        warnings.extend(tool_names::tool_name_warnings(self));
+        warnings.extend(replies::reply_warnings(self));
+        warnings.extend(channels::channel_warnings(self));
+        warnings.extend(channels::recipient_warnings(self));
+        warnings.extend(hooks::webhook_warnings(self));
+        warnings.extend(plugins::plugin_warnings(self));
+        warnings.extend(models::model_warnings(self));
+        let faults = [models::provider_faults(self), models::model_faults(self)].concat();
         Findings { problems, faults, warnings }
     }
 }

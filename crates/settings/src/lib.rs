@@ -131,7 +131,12 @@ pub fn outages(loaded: &LoadedConfig<Config>) -> Vec<String> {
 
 /// Returns the channels of a config that this version does not support, each as a sentence.
 pub fn unsupported_channels(config: &Config) -> Vec<String> {
-    config.unsupported_channels().iter().map(|(path, message)| format!("{path} {message}")).collect()
+    check::channels::unsupported_channels(config).iter().map(|(path, message)| format!("{path} {message}")).collect()
+}
+
+/// Returns the names in tool lists that are probably misspelt, each as a sentence.
+pub fn tool_name_warnings(config: &Config) -> Vec<String> {
+    check::tool_names::tool_name_warnings(config).iter().map(|(path, message)| format!("{path} {message}")).collect()
 }
 
 /// Returns why a config file cannot be used.

@@ -47,56 +47,54 @@ fn name(step: &Step) -> Option<&str> {
     }
 }
 
-impl Config {
-    /// Marks a part as disabled, with the reason.
-    pub fn disable_part(&mut self, part: &Path, why: &ConfigProblem) {
-        let names: Vec<_> = part.steps().iter().filter_map(name).collect();
-        let text = format!("{} {}", why.path, why.message);
-        let set_fault = |fault: &mut Option<String>| *fault = fault.take().or_else(|| Some(text.clone()));
-        match names.as_slice() {
-            ["models", "providers", id] => {
-                let Some(provider) = self.models.providers.get_mut(*id) else { return };
-                let is_key = why.path == part.key("apiKey").to_string();
-                set_fault(if is_key { &mut provider.key_fault } else { &mut provider.fault });
-            }
-            ["channels", channel, "accounts", account] => {
-                let channel = self.channels.get_mut(*channel);
-                if let Some(account) = channel.and_then(|channel| channel.accounts.get_mut(*account)) {
-                    set_fault(&mut account.fault);
-                }
-            }
-            ["channels", channel] => {
-                if let Some(channel) = self.channels.get_mut(*channel) {
-                    let relative = why.path.strip_prefix(&part.to_string()).unwrap_or_default();
-                    let key = relative.trim_start_matches('.').split(['.', '[']).next().unwrap_or_default();
-                    channel.faults.push((key.to_owned(), text));
-                }
-            }
-            ["mcp", "servers", server] => {
-                if let Some(server) = self.mcp.servers.get_mut(*server) {
-                    set_fault(&mut server.fault);
-                }
-            }
-            ["plugins", "entries", id] => {
-                if let Some(entry) = self.plugins.entries.get_mut(*id) {
-                    set_fault(&mut entry.fault);
-                }
-            }
-            ["skills", "entries", key] => {
-                if let Some(entry) = self.skills.entries.get_mut(*key) {
-                    set_fault(&mut entry.fault);
-                }
-            }
-            ["hooks", "internal", "entries", key] => {
-                if let Some(entry) = self.hooks.internal.entries.get_mut(*key) {
-                    set_fault(&mut entry.fault);
-                }
-            }
-            ["hooks"] => set_fault(&mut self.hooks.fault),
-            ["tools", "web", "search"] => set_fault(&mut self.tools.web.search.fault),
-            // For `gateway.remote` the client checks the faults itself; nothing else depends on the remaining parts.
-            _ => {}
+/// Marks a part as disabled, with the reason.
+pub(crate) fn disable_part(config: &mut Config, part: &Path, why: &ConfigProblem) {
+    let names: Vec<_> = part.steps().iter().filter_map(name).collect();
+    let text = format!("{} {}", why.path, why.message);
+    let set_fault = |fault: &mut Option<String>| *fault = fault.take().or_else(|| Some(text.clone()));
+    match names.as_slice() {
+        ["models", "providers", id] => {
+            let Some(provider) = config.models.providers.get_mut(*id) else { return };
+            let is_key = why.path == part.key("apiKey").to_string();
+            set_fault(if is_key { &mut provider.key_fault } else { &mut provider.fault });
         }
+        ["channels", channel, "accounts", account] => {
+            let channel = config.channels.get_mut(*channel);
+            if let Some(account) = channel.and_then(|channel| channel.accounts.get_mut(*account)) {
+                set_fault(&mut account.fault);
+            }
+        }
+        ["channels", channel] => {
+            if let Some(channel) = config.channels.get_mut(*channel) {
+                let relative = why.path.strip_prefix(&part.to_string()).unwrap_or_default();
+                let key = relative.trim_start_matches('.').split(['.', '[']).next().unwrap_or_default();
+                channel.faults.push((key.to_owned(), text));
+            }
+        }
+        ["mcp", "servers", server] => {
+            if let Some(server) = config.mcp.servers.get_mut(*server) {
+                set_fault(&mut server.fault);
+            }
+        }
+        ["plugins", "entries", id] => {
+            if let Some(entry) = config.plugins.entries.get_mut(*id) {
+                set_fault(&mut entry.fault);
+            }
+        }
+        ["skills", "entries", key] => {
+            if let Some(entry) = config.skills.entries.get_mut(*key) {
+                set_fault(&mut entry.fault);
+            }
+        }
+        ["hooks", "internal", "entries", key] => {
+            if let Some(entry) = config.hooks.internal.entries.get_mut(*key) {
+                set_fault(&mut entry.fault);
+            }
+        }
+        ["hooks"] => set_fault(&mut config.hooks.fault),
+        ["tools", "web", "search"] => set_fault(&mut config.tools.web.search.fault),
+        // For `gateway.remote` the client checks the faults itself; nothing else depends on the remaining parts.
+        _ => {}
     }
 }
 

@@ -6,7 +6,6 @@ use std::{
 };
 
 use homard_agent::sandboxing::SandboxMode;
-use homard_tools::sandbox;
 
 use crate::{
     Config, Text,
@@ -16,7 +15,7 @@ use crate::{
 };
 
 /// Returns the sandbox policy for commands.
-pub fn sandbox_policy(config: &Config, paths: &Paths) -> sandbox::SandboxPolicy {
+pub fn sandbox_policy(config: &Config, paths: &Paths) -> homard_sandbox::SandboxPolicy {
     let section = &config.tools.exec.sandbox;
     let home = paths::home();
     let expand_all = |list: &[Text]| -> Vec<PathBuf> {
@@ -31,12 +30,12 @@ pub fn sandbox_policy(config: &Config, paths: &Paths) -> sandbox::SandboxPolicy 
     let roots = workspaces.iter().map(|workspace| skill_roots(config, paths, workspace));
     let folders =
         roots.flat_map(|roots| roots.folders().into_iter().map(|(_, folder)| folder.to_owned()).collect::<Vec<_>>());
-    sandbox::SandboxPolicy {
+    homard_sandbox::SandboxPolicy {
         mode: match section.mode.map(|word| word.0) {
-            None | Some(Mode::Workspace) => sandbox::AccessMode::Workspace,
-            Some(Mode::ReadOnly) => sandbox::AccessMode::ReadOnly,
-            Some(Mode::Guarded) => sandbox::AccessMode::Guarded,
-            Some(Mode::Full) => sandbox::AccessMode::Full,
+            None | Some(Mode::Workspace) => homard_sandbox::AccessMode::Workspace,
+            Some(Mode::ReadOnly) => homard_sandbox::AccessMode::ReadOnly,
+            Some(Mode::Guarded) => homard_sandbox::AccessMode::Guarded,
+            Some(Mode::Full) => homard_sandbox::AccessMode::Full,
         },
         network: section.network.unwrap_or(false),
         state_dir: Some(paths.state.clone()),
@@ -56,14 +55,14 @@ pub fn sandbox_policy(config: &Config, paths: &Paths) -> sandbox::SandboxPolicy 
 }
 
 /// Returns the resource limits for commands; 0 means no limit.
-fn limits(configured: Limits) -> sandbox::ResourceLimits {
-    let defaults = sandbox::ResourceLimits::default();
+fn limits(configured: Limits) -> homard_sandbox::ResourceLimits {
+    let defaults = homard_sandbox::ResourceLimits::default();
     let count = |configured: Option<u64>, defaults: Option<u64>| {
         configured.map_or(defaults, |configured| Some(configured).filter(|configured| *configured > 0))
     };
     let bytes =
         |configured: Option<u64>, defaults| count(configured.map(|mib| mib.saturating_mul(1024 * 1024)), defaults);
-    sandbox::ResourceLimits {
+    homard_sandbox::ResourceLimits {
         memory: bytes(configured.memory_mb, defaults.memory),
         processes: count(configured.processes, defaults.processes),
         file: bytes(configured.file_mb, defaults.file),
@@ -79,11 +78,11 @@ mod tests {
     #[test]
     fn limits_of_commands_are_those_of_the_config() {
         let limits = |text: &str| limits(Config::parse(text).unwrap().tools.exec.limits);
-        let defaults = sandbox::ResourceLimits::default();
+        let defaults = homard_sandbox::ResourceLimits::default();
         assert_eq!(limits("{}"), defaults);
         let configured = "{tools: {exec: {limits: {memoryMb: 2, processes: 3, fileMb: 0, tmpMb: 4, diskFreeMb: 0}}}}";
         let mib = 1024 * 1024;
-        let expected = sandbox::ResourceLimits {
+        let expected = homard_sandbox::ResourceLimits {
             memory: Some(2 * mib),
             processes: Some(3),
             file: None,

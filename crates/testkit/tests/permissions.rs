@@ -31,11 +31,11 @@ use homard_proto::{
 };
 use homard_queue::Slots;
 use homard_runtime::Ambient;
+use homard_sandbox::{AccessMode, SandboxPolicy};
 use homard_store::{Fence, MemoryStore, ToolClass};
 use homard_testkit::{AnswerStep, ScriptedAnswer, ScriptedModel};
 use homard_tools::{
     ExecSettings,
-    sandbox::{AccessMode, SandboxPolicy},
     session_tools::{self, SessionToolRules, SpawnRules},
 };
 use serde_json::{Value, json};

@@ -18,11 +18,9 @@ use std::{
 
 use homard_agent::tool::{Lender, ProgressSender, RunOrigin, Tool, ToolCx, ToolResult};
 use homard_proto::{AgentId, CallId, RunId, message::Block};
+use homard_sandbox::{AccessMode, Tier};
 use homard_secrets::Secrets;
-use homard_tools::{
-    ExecSettings, all, all_with,
-    sandbox::{AccessMode, Tier},
-};
+use homard_tools::{ExecSettings, all, all_with};
 use homard_workspace::skills::Variables;
 use serde_json::{Value, json};
 use tokio::time::Instant;

@@ -94,15 +94,6 @@ fn report(id: &str, job: &CommandJob, outcome: &CommandOutcome) -> String {
 }
 
 impl BackgroundCommands {
-    /// Kills and removes all commands of a session that is deleted or reset.
-    pub async fn kill_session(&self, session: &SessionKey) {
-        let commands = self.lock().remove(session);
-        for job in commands.into_iter().flat_map(|commands| commands.jobs.into_values()) {
-            job.stop();
-            job.finished().await;
-        }
-    }
-
     /// Kills all commands when the process shuts down.
     pub async fn kill_all(&self) {
         let jobs: Vec<_> = self.lock().drain().flat_map(|(_, commands)| commands.jobs.into_values()).collect();

@@ -60,13 +60,11 @@ use homard_agent::{
 };
 use homard_egress::SystemResolver;
 use homard_runtime::ambient::Ambient;
+use homard_sandbox as sandbox;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::error::{ArgumentError, Error};
-
-/// The sandbox of commands.
-pub use homard_sandbox as sandbox;
 
 pub use crate::{
     apply_patch::ApplyPatch,

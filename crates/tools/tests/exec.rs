@@ -7,7 +7,7 @@ use std::{fs, process::Command, time::Duration};
 
 use fixture::{HELPER, ToolFixture, has_namespaces, only_text};
 use homard_proto::{AgentId, SessionKey};
-use homard_tools::sandbox::{AccessMode, Tier};
+use homard_sandbox::{AccessMode, Tier};
 use serde_json::{Value, json};
 use tokio::time::{Instant, interval, timeout};
 
@@ -313,7 +313,7 @@ async fn a_session_does_not_see_the_commands_of_another() {
 }
 
 #[tokio::test]
-async fn the_commands_of_a_session_end_with_it() {
+async fn background_commands_end_with_the_process() {
     let mut background = None;
     let fixture = ToolFixture::with(&ENV, |settings| background = Some(settings.background.clone()));
     let background = background.unwrap();
@@ -321,7 +321,7 @@ async fn the_commands_of_a_session_end_with_it() {
     until(|| is_complete(&fixture)).await;
     let session = AgentId::main().main_session();
     assert_eq!(background.count(&session), 1);
-    background.kill_session(&session).await;
+    background.kill_all().await;
     assert_eq!((live_processes(&fixture), background.count(&session)), (Vec::new(), 0));
 }
 

@@ -6,7 +6,7 @@ mod fixture;
 use std::process::Command;
 
 use fixture::{HELPER, ToolFixture, has_namespaces, only_text};
-use homard_tools::sandbox::Tier;
+use homard_sandbox::Tier;
 use serde_json::json;
 
 const ENV: [(&str, &str); 1] = [("PATH", "/usr/local/bin:/usr/bin:/bin")];

@@ -6,7 +6,8 @@ mod fixture;
 use std::{fs, os::unix::fs::symlink, path::Path};
 
 use fixture::{HELPER, ToolFixture, has_namespaces, only_text};
-use homard_tools::{ExecSettings, sandbox::Tier};
+use homard_sandbox::Tier;
+use homard_tools::ExecSettings;
 use serde_json::json;
 use tempfile::TempDir;
 

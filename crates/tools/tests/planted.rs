@@ -6,7 +6,8 @@ mod fixture;
 use std::{cell::OnceCell, fs, os::unix::fs::symlink, path::Path, time::Duration};
 
 use fixture::{HELPER, ToolFixture, has_namespaces, only_text};
-use homard_tools::{BackgroundCommands, sandbox::Tier};
+use homard_sandbox::Tier;
+use homard_tools::BackgroundCommands;
 use homard_workspace::{Audience, BootstrapLimits, BootstrapReader, LoadRule, PageBody};
 use serde_json::json;
 use tokio::time::{interval, timeout};

@@ -12,10 +12,8 @@ use std::{
 };
 
 use fixture::{HELPER, ToolFixture, has_namespaces, only_text};
-use homard_tools::{
-    ExecSettings,
-    sandbox::{AccessMode, SandboxPolicy, Tier, explain},
-};
+use homard_sandbox::{AccessMode, SandboxPolicy, Tier, explain};
+use homard_tools::ExecSettings;
 use serde_json::json;
 use tempfile::TempDir;
 

@@ -11,7 +11,8 @@ use std::{
 };
 
 use fixture::{HELPER, ToolFixture, has_namespaces, only_text};
-use homard_tools::{ExecSettings, sandbox::Tier};
+use homard_sandbox::Tier;
+use homard_tools::ExecSettings;
 use serde_json::json;
 use tempfile::TempDir;
 

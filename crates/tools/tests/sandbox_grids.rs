@@ -8,7 +8,7 @@ mod fixture;
 use std::{fs, time::Duration};
 
 use fixture::{HELPER, ToolFixture, only_text};
-use homard_tools::sandbox::Tier;
+use homard_sandbox::Tier;
 use serde_json::json;
 use tokio::time::{Instant, interval, timeout};
 

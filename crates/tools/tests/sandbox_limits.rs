@@ -4,7 +4,7 @@
 mod fixture;
 
 use fixture::{HELPER, ToolFixture, has_namespaces, only_text};
-use homard_tools::sandbox::{ResourceLimits, Tier};
+use homard_sandbox::{ResourceLimits, Tier};
 use rustix::process::geteuid;
 use serde_json::json;
 use tempfile::TempDir;

@@ -6,7 +6,7 @@ mod fixture;
 use std::{fs, path::Path};
 
 use fixture::{HELPER, ToolFixture, only_text};
-use homard_tools::sandbox::Tier;
+use homard_sandbox::Tier;
 use serde_json::json;
 use tempfile::TempDir;
 

@@ -15,7 +15,8 @@ use std::{
 };
 
 use fixture::{HELPER, ToolFixture, only_text};
-use homard_tools::{ExecSettings, sandbox::Tier};
+use homard_sandbox::Tier;
+use homard_tools::ExecSettings;
 use rustix::{
     process::geteuid,
     pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, ptsname, unlockpt},

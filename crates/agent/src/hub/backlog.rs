@@ -107,7 +107,8 @@ mod tests {
         store.commit(&Fence::default(), accepted).await.unwrap();
         let backlog = Backlog::default();
         let guard = backlog.open(&store).await.unwrap();
-        let names = |runs: Vec<Stored<UnfinishedRun>>| runs.iter().map(|run| run.row.run.to_string()).collect::<Vec<_>>();
+        let names =
+            |runs: Vec<Stored<UnfinishedRun>>| runs.iter().map(|run| run.row.run.to_string()).collect::<Vec<_>>();
         assert_eq!(names(guard.all()), ["a", "b", "c"]);
         assert_eq!(names(guard.of(&SessionKey::parse("first", &AgentId::main()).unwrap())), ["a", "c"]);
     }

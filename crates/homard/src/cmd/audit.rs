@@ -15,12 +15,12 @@ use homard_command::OWNER;
 use homard_journal::Journal;
 use homard_runtime::{Ambient, ambient::iso};
 use homard_settings::{audit_log, paths::Paths};
+use homard_transcripts::calls_of;
 use serde_json::{Value, json};
 
 use super::{
     query::CommandContext,
-    sessions::MessageSource,
-    tool_arguments::{self, ArgumentMask},
+    sessions::{argument_mask, messages},
 };
 use crate::{
     cli_error::CliError,
@@ -235,11 +235,11 @@ async fn add_commands(setup: &CommandContext, rows: &mut [Value]) -> Result<()> 
         .filter(|row| row["more"]["command"].is_string())
         .filter_map(|row| row["who"].as_str().map(str::to_owned))
         .collect();
-    let mask = ArgumentMask::new(setup);
+    let mask = argument_mask(setup);
     let mut commands: HashMap<String, Value> = HashMap::new();
-    let mut source = MessageSource::open(setup).await?;
+    let mut source = messages(setup).await?;
     for session in sessions {
-        let calls = tool_arguments::calls_of(&mut source, &session, None).await;
+        let calls = calls_of(&mut source, &session, None).await;
         for call in calls.into_iter().flatten().flatten().map(|(_, call)| call).filter(|call| call.name == "exec") {
             if let Some(command) = call.arguments["command"].as_str() {
                 commands.insert(digest_of(command), mask.masked(&call.arguments)["command"].clone());

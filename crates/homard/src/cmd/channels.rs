@@ -7,14 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Error, Result};
 use clap::Subcommand;
-use homard_config::edit::EditError;
-use homard_settings::{
-    change::{ChangeAuthor, ConfigChange, ConfigChangeError, change},
-    paths::Paths,
-};
 use serde_json::{Value, json};
 
-pub(super) use self::show::missing_credential;
 use super::{
     flags::Limit,
     query::{Call, CommandContext},
@@ -74,7 +68,11 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         Command::List => show::list(args.json),
         Command::Status { probe } => {
             let answer = call("channels.status", json!({"probe": probe})).await?;
-            if args.json { Ok(render::print_json(&answer)?) } else { Ok(render::print(&show::status(&answer))?) }
+            if args.json {
+                Ok(render::print_json(&answer)?)
+            } else {
+                Ok(render::print(&render::channels::status(&answer))?)
+            }
         }
         Command::Logs { channel, account, limit } => {
             let mut params = json!({"channel": channel});
@@ -85,7 +83,11 @@ pub(super) async fn run(args: &Args) -> Result<()> {
             if let (Some(limit), Some(lines)) = (limit.get(), answer["lines"].as_array_mut()) {
                 lines.drain(..lines.len().saturating_sub(limit.into()));
             }
-            if args.json { Ok(render::print_json(&answer)?) } else { Ok(render::print(&show::logs(&answer))?) }
+            if args.json {
+                Ok(render::print_json(&answer)?)
+            } else {
+                Ok(render::print(&render::channels::logs(&answer))?)
+            }
         }
     }
 }
@@ -112,18 +114,4 @@ fn not_set_up(error: Error) -> Error {
         }
         Some(_) | None => error,
     }
-}
-
-/// Changes the config.
-pub(in crate::cmd) fn edit_config(
-    paths: &Paths,
-    edit: impl Fn(&str) -> Result<String, EditError>,
-) -> Result<ConfigChange> {
-    change(paths, ChangeAuthor::User, |text| Ok(edit(text)?)).map_err(|error| {
-        match matches!(error, ConfigChangeError::Write(_)) {
-            // Keeps the system's error as the source.
-            true => error.into(),
-            false => CliError::new("config", format!("config file {}: {error}", paths.config.display())).into(),
-        }
-    })
 }

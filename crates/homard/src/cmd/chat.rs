@@ -15,11 +15,11 @@ use homard_chat_link::{SessionChoice, StateFiles};
 use homard_client::GatewayTarget;
 use homard_proto::AgentId;
 use homard_runtime::Ambient;
+use homard_sandbox::AccessMode;
 use homard_settings::{
     Chosen,
     paths::{self, Paths},
 };
-use homard_tools::sandbox::AccessMode;
 
 use crate::{cli_error::CliError, render};
 

@@ -13,7 +13,7 @@ use crate::{
 pub(super) async fn run(args: &Args) -> Result<()> {
     let setup = CommandContext::load()?;
     let health = setup.query("health").await?.ok_or_else(|| setup.not_running())?;
-    let outages = outages(&health);
+    let outages = render::outages(&health);
     let is_healthy = outages.is_empty() && health.get("ok") != Some(&Value::Bool(false));
     if args.json {
         render::print_json(&health)?;
@@ -35,7 +35,7 @@ fn table(setup: &CommandContext, health: &Value, is_healthy: bool) -> Table {
     let status = if is_healthy { "healthy" } else { "unhealthy" };
     let mut rows =
         vec![vec!["gateway".to_owned(), format!("{}  {status} ({})", setup.target.url, render::duration_ms(duration))]];
-    rows.extend(outages(health).into_iter().map(|text| vec!["down".to_owned(), render::strip_controls(&text)]));
+    rows.extend(render::outages(health).into_iter().map(|text| vec!["down".to_owned(), render::strip_controls(&text)]));
     for agent in health.get("agents").and_then(Value::as_array).into_iter().flatten() {
         let id = agent.get("agentId").and_then(Value::as_str).unwrap_or("?");
         let suffix = if agent.get("isDefault") == Some(&Value::Bool(true)) { " (default)" } else { "" };
@@ -46,19 +46,4 @@ fn table(setup: &CommandContext, health: &Value, is_healthy: bool) -> Table {
         rows.push(vec!["warning".to_owned(), render::strip_controls(notice)]);
     }
     Table::fields(rows)
-}
-
-/// Returns the outages that a gateway reports, each as `channel telegram:default: why`.
-pub(super) fn outages(report: &Value) -> Vec<String> {
-    let all = report.get("degraded").and_then(Value::as_array).into_iter().flatten();
-    all.map(|outage| format!("{}: {}", name(outage), outage["why"].as_str().unwrap_or_default())).collect()
-}
-
-/// Returns the name of what is down.
-pub(super) fn name(outage: &Value) -> String {
-    let id = outage["id"].as_str().unwrap_or_default();
-    match outage["part"].as_str().unwrap_or_default() {
-        "model" => format!("model of agent {id}"),
-        part => format!("{part} {id}"),
-    }
 }

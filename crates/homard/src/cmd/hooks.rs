@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Subcommand;
-use homard_app::hooks::settings;
+use homard_app::{hooks::settings, plugins::setup};
 use homard_config::LoadedConfig;
 use homard_plugins::internal::{HookDecisionState, HookRules, InternalHook, decide, discover, report};
 use homard_settings::{Config, paths::Paths};
@@ -19,9 +19,7 @@ use serde_json::{Value, json};
 
 use self::node::NodeTrial;
 use super::{
-    config_edit::edit_config,
     ids::{self, Candidate},
-    plugins::setup,
     scaffold::{self, NewFile},
 };
 use crate::{cli_error::CliError, render};

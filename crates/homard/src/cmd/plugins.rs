@@ -5,21 +5,14 @@ mod doctor;
 mod enable;
 mod install;
 
-use std::{path::PathBuf, sync::Arc};
+use std::path::PathBuf;
 
 use anyhow::Result;
-use async_trait::async_trait;
 use clap::Subcommand;
-use homard_config::{LoadedConfig, edit::EditError, nearest, redact};
-use homard_plugins::{
-    DiscoveredPlugin, DiscoveredPlugins, Host, HostMethod, PluginSetup, PluginStatus, Plugins, ProcessTiming,
-    ReservedNames, discover,
-};
-use homard_settings::{
-    Config,
-    change::{ChangeAuthor, ConfigChange, ConfigChangeError, change},
-    paths::{self, Paths},
-};
+use homard_app::plugins::PluginList;
+use homard_config::nearest;
+use homard_plugins::{DiscoveredPlugin, PluginStatus};
+use homard_settings::paths::Paths;
 use serde_json::{Value, json};
 
 use super::{
@@ -27,8 +20,6 @@ use super::{
     scaffold::{self, NewFile},
 };
 use crate::{cli_error::CliError, render};
-
-pub(super) use self::doctor::node as node_version;
 
 /// What `homard plugins` takes.
 #[derive(Debug, clap::Args)]
@@ -97,19 +88,14 @@ impl Args {
     }
 }
 
-/// Checks the plugins of a config. Starts the enabled ones briefly.
-pub(super) async fn examine(loaded: &LoadedConfig<Config>, paths: &Paths) -> doctor::PluginSummary {
-    doctor::summary(&PluginList::find(loaded, paths)).await
-}
-
 pub(super) async fn run(args: &Args) -> Result<()> {
     let paths = Paths::find()?;
     let chosen = crate::cmd::config_of(&paths)?;
     let list = || PluginList::find(&chosen.loaded, &paths);
     match &args.command {
-        None => list().list(false, args.json),
-        Some(Command::List { verbose }) => list().list(*verbose, args.json),
-        Some(Command::Info { id }) => list().info(id, args.json),
+        None => print_list(&list(), false, args.json),
+        Some(Command::List { verbose }) => print_list(&list(), *verbose, args.json),
+        Some(Command::Info { id }) => print_info(&list(), id, args.json),
         Some(Command::Enable { id }) => enable::enable(&list(), &paths, id, args.json),
         Some(Command::Disable { id }) => enable::disable(&list(), &paths, id, args.json),
         Some(Command::New(new)) => scaffold::create(new, "plugins", &new_files(new.name()), args.json),
@@ -135,130 +121,49 @@ fn new_files(name: &str) -> [NewFile; 2] {
     ]
 }
 
-/// The discovered plugins, evaluated as in a gateway. None of them runs.
-struct PluginList {
-    /// Settings of the plugin host.
-    setup: PluginSetup,
-    /// The config with their entries.
-    loaded: LoadedConfig<Config>,
-    /// In discovery order, which is the order in which their hooks are called.
-    plugins: Vec<(DiscoveredPlugin, PluginStatus)>,
-    /// Problems with files: sentences that begin with a path.
-    problems: Vec<String>,
+/// Returns the plugin with this id, title or unique prefix of its id.
+fn find_plugin<'a>(list: &'a PluginList, input: &str) -> Result<&'a (DiscoveredPlugin, PluginStatus)> {
+    let all = list.plugins.iter().map(|(_, status)| Candidate { id: &status.id, name: Some(&status.title) });
+    let all: Vec<_> = all.collect();
+    let id = ids::resolve("plugin", input, &all)?.ok_or_else(|| unknown_plugin(list, input))?;
+    list.plugins.iter().find(|(_, status)| status.id == id).ok_or_else(|| unknown_plugin(list, input).into())
 }
 
-impl PluginList {
-    /// Discovers the plugins. Needs a runtime.
-    fn find(loaded: &LoadedConfig<Config>, paths: &Paths) -> Self {
-        let setup = setup(loaded, paths);
-        let DiscoveredPlugins { candidates, problems } = discover(&loaded.config.plugin_roots(paths));
-        let mut known = Plugins::open(setup.clone(), &host(&setup)).status();
-        let with_status = |candidate: DiscoveredPlugin| {
-            let at = known.iter().position(|status| status.id == candidate.manifest.id)?;
-            Some((candidate, known.swap_remove(at)))
-        };
-        let plugins = candidates.into_iter().filter_map(with_status).collect();
-        Self { setup, loaded: loaded.clone(), plugins, problems }
-    }
-
-    /// Returns the plugin with this id, title or unique prefix of its id.
-    fn plugin(&self, input: &str) -> Result<&(DiscoveredPlugin, PluginStatus)> {
-        let all = self.plugins.iter().map(|(_, status)| Candidate { id: &status.id, name: Some(&status.title) });
-        let all: Vec<_> = all.collect();
-        let id = ids::resolve("plugin", input, &all)?.ok_or_else(|| self.unknown_plugin(input))?;
-        self.plugins.iter().find(|(_, status)| status.id == id).ok_or_else(|| self.unknown_plugin(input).into())
-    }
-
-    fn unknown_plugin(&self, id: &str) -> CliError {
-        let similar = nearest(id, self.plugins.iter().map(|(_, status)| status.id.as_str()));
-        let help = similar.map_or_else(
-            || "list plugins with: homard plugins list".to_owned(),
-            |similar| format!("did you mean {similar:?}? List plugins with: homard plugins list"),
-        );
-        CliError::not_found(render::strip_controls(&format!("plugin {id:?} not found; {help}")))
-    }
-
-    fn list(&self, is_verbose: bool, wants_json: bool) -> Result<()> {
-        if wants_json {
-            let plugins: Vec<Value> =
-                self.plugins.iter().map(|(candidate, status)| render::plugins::document(candidate, status)).collect();
-            let problem = |problem: &String| json!({"level": "warn", "message": problem});
-            return Ok(render::print_json(&json!({
-                "workspaceDir": self.setup.workspaces.first(), "extensionsDir": self.setup.state.join("extensions"),
-                "plugins": plugins, "diagnostics": self.problems.iter().map(problem).collect::<Vec<_>>(),
-            }))?);
-        }
-        if self.plugins.is_empty() {
-            render::print("no plugins; install one from a directory with: homard plugins install PATH")?;
-        } else {
-            render::print_table(&render::plugins::table(&self.plugins, is_verbose))?;
-        }
-        if !self.problems.is_empty() {
-            let count = render::count_of(self.problems.len(), "file or directory", "files or directories");
-            render::remark(&format!("{count} cannot be used as a plugin; see why with: homard plugins doctor"));
-        }
-        Ok(())
-    }
-
-    fn info(&self, id: &str, wants_json: bool) -> Result<()> {
-        let plugin = self.plugin(id)?;
-        if wants_json {
-            return Ok(render::print_json(&render::plugins::document(&plugin.0, &plugin.1))?);
-        }
-        Ok(render::print_table(&render::plugins::describe(&plugin.0, &plugin.1, &self.loaded.config))?)
-    }
+fn unknown_plugin(list: &PluginList, id: &str) -> CliError {
+    let similar = nearest(id, list.plugins.iter().map(|(_, status)| status.id.as_str()));
+    let help = similar.map_or_else(
+        || "list plugins with: homard plugins list".to_owned(),
+        |similar| format!("did you mean {similar:?}? List plugins with: homard plugins list"),
+    );
+    CliError::not_found(render::strip_controls(&format!("plugin {id:?} not found; {help}")))
 }
 
-/// Returns the settings of the plugin host, as in a gateway.
-pub(super) fn setup(loaded: &LoadedConfig<Config>, paths: &Paths) -> PluginSetup {
-    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    let reserved = ReservedNames {
-        tools: homard_policy::tools::known().map(str::to_owned).collect(),
-        commands: names(&homard_command::NAMES),
-        methods: homard_gateway::method_names().into_iter().map(str::to_owned).collect(),
-        paths: names(&["/health", "/healthz", "/ready", "/readyz", "/v1", "/tools/invoke", "/hooks", "/metrics"]),
-    };
-    PluginSetup {
-        settings: loaded.config.plugins.settings(paths),
-        state: paths.state.clone(),
-        workspaces: loaded.config.plugin_roots(paths).workspaces,
-        config: redact::redact(&loaded.source),
-        env: paths::variables().collect(),
-        reserved,
-        timing: ProcessTiming::default(),
+fn print_list(list: &PluginList, is_verbose: bool, wants_json: bool) -> Result<()> {
+    if wants_json {
+        let plugins: Vec<Value> =
+            list.plugins.iter().map(|(candidate, status)| render::plugins::document(candidate, status)).collect();
+        let problem = |problem: &String| json!({"level": "warn", "message": problem});
+        return Ok(render::print_json(&json!({
+            "workspaceDir": list.setup.workspaces.first(), "extensionsDir": list.setup.state.join("extensions"),
+            "plugins": plugins, "diagnostics": list.problems.iter().map(problem).collect::<Vec<_>>(),
+        }))?);
     }
-}
-
-/// A plugin host without a gateway: it gives plugins the config and nothing else.
-struct OfflineHost(Value);
-
-#[async_trait]
-impl Host for OfflineHost {
-    async fn handle(&self, _plugin: &str, ask: HostMethod, _params: Value) -> Result<Value, String> {
-        match ask {
-            HostMethod::ConfigGet => Ok(self.0.clone()),
-            HostMethod::ConfigWrite
-            | HostMethod::SystemEvent
-            | HostMethod::GatewayRequest
-            | HostMethod::AgentRun
-            | HostMethod::LlmComplete
-            | HostMethod::MemorySearch
-            | HostMethod::MemoryGet => Err(format!("{} is not available without a gateway", ask.name())),
-        }
+    if list.plugins.is_empty() {
+        render::print("no plugins; install one from a directory with: homard plugins install PATH")?;
+    } else {
+        render::print_table(&render::plugins::table(&list.plugins, is_verbose))?;
     }
+    if !list.problems.is_empty() {
+        let count = render::count_of(list.problems.len(), "file or directory", "files or directories");
+        render::remark(&format!("{count} cannot be used as a plugin; see why with: homard plugins doctor"));
+    }
+    Ok(())
 }
 
-pub(super) fn host(setup: &PluginSetup) -> Arc<dyn Host> {
-    Arc::new(OfflineHost(setup.config.clone()))
-}
-
-/// Changes the config file.
-fn edit_config(paths: &Paths, edit: impl Fn(&str) -> Result<String, EditError>) -> Result<ConfigChange> {
-    change(paths, ChangeAuthor::User, |text| Ok(edit(text)?)).map_err(|error| {
-        match matches!(error, ConfigChangeError::Write(_)) {
-            // Keeps the system's error as the source.
-            true => error.into(),
-            false => CliError::new("config", format!("config file {}: {error}", paths.config.display())).into(),
-        }
-    })
+fn print_info(list: &PluginList, id: &str, wants_json: bool) -> Result<()> {
+    let plugin = find_plugin(list, id)?;
+    if wants_json {
+        return Ok(render::print_json(&render::plugins::document(&plugin.0, &plugin.1))?);
+    }
+    Ok(render::print_table(&render::plugins::describe(&plugin.0, &plugin.1, &list.loaded.config))?)
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::Result;
 use clap::Subcommand;
 use homard_app::toolbox;
+use homard_sandbox::{AccessMode, Tier, explain};
 use homard_settings::{agent_directories::workspace, paths::Paths};
-use homard_tools::sandbox::{AccessMode, Tier, explain};
 use serde_json::json;
 
 use crate::{cli_error::CliError, render};

@@ -2,7 +2,6 @@
 
 mod change;
 mod compactions;
-mod conversation;
 mod export;
 mod lookup;
 mod read;
@@ -14,9 +13,10 @@ use clap::Subcommand;
 use homard_agent::row::session_row;
 use homard_proto::{AgentId, Generation, session::Record};
 use homard_runtime::Ambient;
+use homard_transcripts::{ArgumentMask, Error as TranscriptError, MessageSource};
 use serde_json::{Value, json};
 
-pub(super) use self::{conversation::MessageSource, lookup::last_used};
+pub(super) use self::lookup::last_used;
 use super::{flags::Limit, models, query::CommandContext};
 use crate::render::{self, Table};
 
@@ -128,6 +128,19 @@ async fn list_offline(setup: &CommandContext, limit: Limit, now: u64) -> Result<
         "totalCount": sessions.len(), "limitApplied": limit.get(), "hasMore": has_more,
         "nextOffset": has_more.then_some(shown_count), "sessions": rows,
     }))
+}
+
+/// Opens the source of messages: the gateway or, if none runs, the state directory.
+pub(super) async fn messages(setup: &CommandContext) -> Result<MessageSource> {
+    match MessageSource::open(&setup.target, &setup.paths.state, default_agent(setup)).await {
+        Err(TranscriptError::NotRunning(_)) => Err(setup.not_running().into()),
+        opened => Ok(opened?),
+    }
+}
+
+/// Returns a mask of the secrets of the config, the environment and the gateway.
+pub(super) fn argument_mask(setup: &CommandContext) -> ArgumentMask {
+    ArgumentMask::new(homard_app::secrets::of_config(&setup.loaded, &setup.paths))
 }
 
 /// Returns the default agent of the config.

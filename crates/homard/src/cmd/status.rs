@@ -9,7 +9,7 @@ use homard_setup::status::ModelStatus;
 use serde_json::{Value, json};
 
 use super::{
-    health, models,
+    models,
     query::{Args, CommandContext},
     sessions,
 };
@@ -79,7 +79,7 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     if let Some(notice) = status.get("notice").and_then(Value::as_str) {
         rows.insert(1, ["warning".to_owned(), render::strip_controls(notice)]);
     }
-    for outage in health::outages(&status).into_iter().rev() {
+    for outage in render::outages(&status).into_iter().rev() {
         rows.insert(1, ["down".to_owned(), render::strip_controls(&outage)]);
     }
     render::print_table(&Table::fields(rows.into_iter().map(Vec::from).collect()))?;

@@ -6,13 +6,13 @@ use anyhow::Result;
 use homard_agent::{hub::RunTrace, wire::run_trace};
 use homard_runtime::Ambient;
 use homard_store::StoreReader;
+use homard_transcripts::calls_of;
 use serde_json::{Value, json};
 
 use super::{
     ids::{self, Candidate},
     query::CommandContext,
-    sessions::MessageSource,
-    tool_arguments::{self, ArgumentMask},
+    sessions::{argument_mask, messages},
 };
 use crate::{cli_error::CliError, render};
 
@@ -88,14 +88,14 @@ pub(super) async fn run(args: &Args) -> Result<()> {
 async fn add_arguments(setup: &CommandContext, trace: &mut Value) -> Result<()> {
     let text = |name: &str| trace["run"][name].as_str().map(str::to_owned);
     let (key, session_id) = (text("sessionKey").unwrap_or_default(), text("sessionId"));
-    let mut source = MessageSource::open(setup).await?;
-    let calls = tool_arguments::calls_of(&mut source, &key, session_id.as_deref()).await;
+    let mut source = messages(setup).await?;
+    let calls = calls_of(&mut source, &key, session_id.as_deref()).await;
     source.close().await?;
     let Some(calls) = calls? else {
         render::remark(&format!("(session {key} has another transcript by now, so the arguments are not shown)"));
         return Ok(());
     };
-    let mask = ArgumentMask::new(setup);
+    let mask = argument_mask(setup);
     for step in trace["steps"].as_array_mut().into_iter().flatten() {
         let call = step["call"].as_str().and_then(|id| calls.get(id)).filter(|_| step["step"] == "tool");
         if let Some(call) = call {

@@ -15,127 +15,122 @@ use crate::{
 /// Keys of `channels` that are not channels.
 const NO_CHANNELS: [&str; 2] = ["defaults", "modelByChannel"];
 
-impl Config {
-    /// Returns the enabled channels that this version does not support.
-    pub fn unsupported_channels(&self) -> FoundProblems {
-        let is_unsupported = |(name, channel): &(&String, &Channel)| {
-            let kind = name.trim().to_lowercase();
-            let is_known =
-                CHANNEL_KINDS.iter().any(|(known, _)| *known == kind) || NO_CHANNELS.contains(&name.as_str());
-            !is_known && channel.enabled != Some(false)
+/// Returns the enabled channels that this version does not support.
+pub(crate) fn unsupported_channels(config: &Config) -> FoundProblems {
+    let is_unsupported = |(name, channel): &(&String, &Channel)| {
+        let kind = name.trim().to_lowercase();
+        let is_known = CHANNEL_KINDS.iter().any(|(known, _)| *known == kind) || NO_CHANNELS.contains(&name.as_str());
+        !is_known && channel.enabled != Some(false)
+    };
+    let message = "is not supported by this version of Homard: nothing is received or sent there";
+    let unsupported = config.channels.iter().filter(is_unsupported);
+    unsupported.map(|(name, _)| (key("channels").key(name), message.to_owned())).collect()
+}
+
+/// Checks that the accounts of a channel have unique names, ignoring case and surrounding whitespace.
+pub(super) fn check_account_names(config: &Config, found: &mut FoundProblems) {
+    for (name, channel) in &config.channels {
+        let mut owners: BTreeMap<String, &String> = BTreeMap::new();
+        for account in channel.accounts.keys() {
+            if let Some(owner) = owners.insert(account.trim().to_lowercase(), account) {
+                let path = key("channels").key(name).key("accounts").key(account);
+                found.push((path, format!("is the same account as {owner:?}: account names are case-insensitive")));
+            }
+        }
+    }
+}
+
+/// Returns the entries of `allowTo` that do not name a chat.
+pub(super) fn recipient_warnings(config: &Config) -> FoundProblems {
+    let all = (key("tools"), &config.tools.message.allow_to);
+    let agent_lists = config.all_agents().map(|(path, _, agent)| (path.key("tools"), &agent.tools.message.allow_to));
+    let mut found = Vec::new();
+    for (path, list) in std::iter::once(all).chain(agent_lists) {
+        let path = path.key("message").key("allowTo");
+        for (at, entry) in list.iter().enumerate() {
+            let parts = entry.trim().split_once(':');
+            if entry.trim() != "*" && parts.is_none_or(|(channel, id)| channel.is_empty() || id.is_empty()) {
+                let message = format!("is {entry:?}, which is not a chat; use telegram:7, telegram:* or *");
+                found.push((path.index(at), message));
+            }
+        }
+    }
+    found
+}
+
+/// Returns warnings about channels.
+pub(super) fn channel_warnings(config: &Config) -> FoundProblems {
+    let mut found = unsupported_channels(config);
+    for (name, channel) in &config.channels {
+        let kind = name.trim().to_lowercase();
+        let section = key("channels").key(name);
+        for (account, config) in channel.resolved_accounts() {
+            let is_named = channel.accounts.keys().any(|known| known.trim().to_lowercase() == account);
+            let path = if is_named { section.key("accounts").key(&account) } else { section.clone() };
+            let patterns: Vec<_> = config.allow_from.iter().flatten().map(|id| SenderPattern::parse(&id.0)).collect();
+            if config.dm_policy.is_some_and(|word| word.0 == DmPolicy::Open)
+                && !patterns.contains(&SenderPattern::Anyone)
+            {
+                let message =
+                    "is open, but only to the senders in allowFrom; to allow all senders, add \"*\" to allowFrom";
+                found.push((path.key("dmPolicy"), message.to_owned()));
+            }
+            let ids = patterns.iter().filter_map(|pattern| match pattern {
+                SenderPattern::One { id, .. } => Some(id),
+                SenderPattern::Anyone => None,
+            });
+            let mut ids = ids.filter(|id| kind == "telegram" && id.starts_with('@'));
+            if let Some(name) = ids.next() {
+                let message =
+                    format!("has {name}, which matches no sender: Telegram identifies senders by numeric ids only");
+                found.push((path.key("allowFrom"), message));
+            }
+            let at = ChannelAccount::new(&kind, &account, issuer(&kind), false);
+            let lists = [("allowFrom", &config.allow_from), ("groupAllowFrom", &config.group_allow_from)];
+            for (list, entries) in lists {
+                let is_elsewhere = |entry: &&Id| {
+                    let pattern = SenderPattern::parse(&entry.0);
+                    pattern != SenderPattern::Anyone && pattern.in_own_list(&at).is_none()
+                };
+                if let Some(entry) = entries.iter().flatten().find(is_elsewhere) {
+                    let entry = entry.0.trim();
+                    let message = format!(
+                        "has {entry}, which matches no sender: the part before the colon names another channel or \
+                         account; if it is part of the id, write {kind}:{entry}"
+                    );
+                    found.push((path.key(list), message));
+                }
+            }
+        }
+    }
+    found.extend(owner_warnings(config));
+    if config.commands.owner_allow_from.iter().any(|id| id.0.trim() == "*") {
+        let message = "has \"*\", which is ignored; add your own id, such as telegram:123456789";
+        found.push((key("commands").key("ownerAllowFrom"), message.to_owned()));
+    }
+    found
+}
+
+/// Returns the owners on a channel with several accounts that do not name their account.
+fn owner_warnings(config: &Config) -> FoundProblems {
+    let mut found = FoundProblems::new();
+    for entry in &config.commands.owner_allow_from {
+        let SenderPattern::One { channel: Some(channel), account: None, id } = SenderPattern::parse(&entry.0) else {
+            continue;
         };
-        let message = "is not supported by this version of Homard: nothing is received or sent there";
-        let unsupported = self.channels.iter().filter(is_unsupported);
-        unsupported.map(|(name, _)| (key("channels").key(name), message.to_owned())).collect()
-    }
-
-    /// Checks that the accounts of a channel have unique names, ignoring case and surrounding whitespace.
-    pub fn check_account_names(&self, found: &mut FoundProblems) {
-        for (name, channel) in &self.channels {
-            let mut owners: BTreeMap<String, &String> = BTreeMap::new();
-            for account in channel.accounts.keys() {
-                if let Some(owner) = owners.insert(account.trim().to_lowercase(), account) {
-                    let path = key("channels").key(name).key("accounts").key(account);
-                    found.push((path, format!("is the same account as {owner:?}: account names are case-insensitive")));
-                }
-            }
+        let found_section = config.channels.iter().find(|(name, _)| name.trim().to_lowercase() == channel);
+        let accounts = found_section.map(|(_, section)| section.resolved_accounts()).unwrap_or_default();
+        if issuer(&channel) == IdIssuer::Peer && accounts.len() > 1 && !accounts.contains_key(DEFAULT_ACCOUNT) {
+            let names: Vec<_> = accounts.keys().map(|account| format!("{channel}/{account}:{id}")).collect();
+            let message = format!(
+                "has {}, which is ignored: the channel has several accounts; write {}",
+                entry.0.trim(),
+                names.join(" or ")
+            );
+            found.push((key("commands").key("ownerAllowFrom"), message));
         }
     }
-
-    /// Returns the entries of `allowTo` that do not name a chat.
-    pub fn recipient_warnings(&self) -> FoundProblems {
-        let all = (key("tools"), &self.tools.message.allow_to);
-        let agent_lists = self.all_agents().map(|(path, _, agent)| (path.key("tools"), &agent.tools.message.allow_to));
-        let mut found = Vec::new();
-        for (path, list) in std::iter::once(all).chain(agent_lists) {
-            let path = path.key("message").key("allowTo");
-            for (at, entry) in list.iter().enumerate() {
-                let parts = entry.trim().split_once(':');
-                if entry.trim() != "*" && parts.is_none_or(|(channel, id)| channel.is_empty() || id.is_empty()) {
-                    let message = format!("is {entry:?}, which is not a chat; use telegram:7, telegram:* or *");
-                    found.push((path.index(at), message));
-                }
-            }
-        }
-        found
-    }
-
-    /// Returns warnings about channels.
-    pub fn channel_warnings(&self) -> FoundProblems {
-        let mut found = self.unsupported_channels();
-        for (name, channel) in &self.channels {
-            let kind = name.trim().to_lowercase();
-            let section = key("channels").key(name);
-            for (account, config) in channel.resolved_accounts() {
-                let is_named = channel.accounts.keys().any(|known| known.trim().to_lowercase() == account);
-                let path = if is_named { section.key("accounts").key(&account) } else { section.clone() };
-                let patterns: Vec<_> =
-                    config.allow_from.iter().flatten().map(|id| SenderPattern::parse(&id.0)).collect();
-                if config.dm_policy.is_some_and(|word| word.0 == DmPolicy::Open)
-                    && !patterns.contains(&SenderPattern::Anyone)
-                {
-                    let message =
-                        "is open, but only to the senders in allowFrom; to allow all senders, add \"*\" to allowFrom";
-                    found.push((path.key("dmPolicy"), message.to_owned()));
-                }
-                let ids = patterns.iter().filter_map(|pattern| match pattern {
-                    SenderPattern::One { id, .. } => Some(id),
-                    SenderPattern::Anyone => None,
-                });
-                let mut ids = ids.filter(|id| kind == "telegram" && id.starts_with('@'));
-                if let Some(name) = ids.next() {
-                    let message =
-                        format!("has {name}, which matches no sender: Telegram identifies senders by numeric ids only");
-                    found.push((path.key("allowFrom"), message));
-                }
-                let at = ChannelAccount::new(&kind, &account, issuer(&kind), false);
-                let lists = [("allowFrom", &config.allow_from), ("groupAllowFrom", &config.group_allow_from)];
-                for (list, entries) in lists {
-                    let is_elsewhere = |entry: &&Id| {
-                        let pattern = SenderPattern::parse(&entry.0);
-                        pattern != SenderPattern::Anyone && pattern.in_own_list(&at).is_none()
-                    };
-                    if let Some(entry) = entries.iter().flatten().find(is_elsewhere) {
-                        let entry = entry.0.trim();
-                        let message = format!(
-                            "has {entry}, which matches no sender: the part before the colon names another channel or \
-                             account; if it is part of the id, write {kind}:{entry}"
-                        );
-                        found.push((path.key(list), message));
-                    }
-                }
-            }
-        }
-        found.extend(self.owner_warnings());
-        if self.commands.owner_allow_from.iter().any(|id| id.0.trim() == "*") {
-            let message = "has \"*\", which is ignored; add your own id, such as telegram:123456789";
-            found.push((key("commands").key("ownerAllowFrom"), message.to_owned()));
-        }
-        found
-    }
-
-    /// Returns the owners on a channel with several accounts that do not name their account.
-    fn owner_warnings(&self) -> FoundProblems {
-        let mut found = FoundProblems::new();
-        for entry in &self.commands.owner_allow_from {
-            let SenderPattern::One { channel: Some(channel), account: None, id } = SenderPattern::parse(&entry.0)
-            else {
-                continue;
-            };
-            let found_section = self.channels.iter().find(|(name, _)| name.trim().to_lowercase() == channel);
-            let accounts = found_section.map(|(_, section)| section.resolved_accounts()).unwrap_or_default();
-            if issuer(&channel) == IdIssuer::Peer && accounts.len() > 1 && !accounts.contains_key(DEFAULT_ACCOUNT) {
-                let names: Vec<_> = accounts.keys().map(|account| format!("{channel}/{account}:{id}")).collect();
-                let message = format!(
-                    "has {}, which is ignored: the channel has several accounts; write {}",
-                    entry.0.trim(),
-                    names.join(" or ")
-                );
-                found.push((key("commands").key("ownerAllowFrom"), message));
-            }
-        }
-        found
-    }
+    found
 }
 
 #[cfg(test)]

@@ -10,62 +10,60 @@ use crate::{
     sections::hooks::{GMAIL, Mapping},
 };
 
-impl Config {
-    /// Checks that webhooks have a token and a valid path, and name existing agents.
-    pub fn check_webhooks(&self, found: &mut FoundProblems) {
-        let (path, hooks) = (key("hooks"), &self.hooks);
-        match hooks.webhooks() {
-            Ok(_) => {}
-            Err(WebhookError::NoToken) => {
-                let why = "is missing: webhooks require a token of their own; \
-                           make one with: openssl rand -hex 32";
-                found.push((path.key("token"), why.to_owned()));
-            }
-            Err(WebhookError::Path(_)) => {
-                let why = "must be a path such as /hooks that the gateway does not use itself";
-                found.push((path.key("path"), why.to_owned()));
-            }
-        }
-        let members = self.agents.members();
-        for (at, mapping) in hooks.mappings.iter().enumerate() {
-            let path = path.key("mappings").index(at);
-            let agent = mapping.agent_id.as_deref().map(str::trim);
-            if let Some(id) = agent.filter(|id| !members.iter().any(|member| member.id == AgentId::normalize(id))) {
-                let similar = nearest(id, members.iter().map(|member| member.id.as_str()));
-                let help = similar.map(|similar| format!("; did you mean {similar:?}?")).unwrap_or_default();
-                found.push((path.key("agentId"), format!("names an agent that is not in agents.list{help}")));
-            }
-            if mapping.transform.as_ref().is_some_and(|transform| !is_beneath(&transform.module)) {
-                let why = "must be a relative path below hooks.transformsDir, without ..";
-                found.push((path.key("transform").key("module"), why.to_owned()));
-            }
-        }
-    }
-
-    /// Returns warnings about webhooks.
-    pub fn webhook_warnings(&self) -> FoundProblems {
-        let (path, hooks) = (key("hooks"), &self.hooks);
-        let mut found = FoundProblems::new();
-        let (token, owners) = (hooks.token.as_ref(), self.gateway.auth.token.as_ref());
-        if hooks.enabled && token.is_some() && token.map(Text::as_str) == owners.map(Text::as_str) {
-            let why = "is also the gateway's token: every webhook sender would have full access to the gateway; use another token";
+/// Checks that webhooks have a token and a valid path, and name existing agents.
+pub(super) fn check_webhooks(config: &Config, found: &mut FoundProblems) {
+    let (path, hooks) = (key("hooks"), &config.hooks);
+    match hooks.webhooks() {
+        Ok(_) => {}
+        Err(WebhookError::NoToken) => {
+            let why = "is missing: webhooks require a token of their own; \
+                       make one with: openssl rand -hex 32";
             found.push((path.key("token"), why.to_owned()));
         }
-        for (at, preset) in hooks.presets.iter().enumerate().filter(|(_, preset)| *preset != GMAIL) {
-            found.push((
-                path.key("presets").index(at),
-                format!("is {preset:?}, which is not a known preset and is ignored; supported: {GMAIL}"),
-            ));
+        Err(WebhookError::Path(_)) => {
+            let why = "must be a path such as /hooks that the gateway does not use itself";
+            found.push((path.key("path"), why.to_owned()));
         }
-        for (at, mapping) in hooks.mappings.iter().enumerate() {
-            let path = path.key("mappings").index(at);
-            // A transform module may supply what is missing.
-            if let Some(name) = missing(mapping).filter(|_| mapping.transform.is_none()) {
-                found.push((path.key(name), "is missing; requests to this mapping are refused".to_owned()));
-            }
-        }
-        found
     }
+    let members = config.agents.members();
+    for (at, mapping) in hooks.mappings.iter().enumerate() {
+        let path = path.key("mappings").index(at);
+        let agent = mapping.agent_id.as_deref().map(str::trim);
+        if let Some(id) = agent.filter(|id| !members.iter().any(|member| member.id == AgentId::normalize(id))) {
+            let similar = nearest(id, members.iter().map(|member| member.id.as_str()));
+            let help = similar.map(|similar| format!("; did you mean {similar:?}?")).unwrap_or_default();
+            found.push((path.key("agentId"), format!("names an agent that is not in agents.list{help}")));
+        }
+        if mapping.transform.as_ref().is_some_and(|transform| !is_beneath(&transform.module)) {
+            let why = "must be a relative path below hooks.transformsDir, without ..";
+            found.push((path.key("transform").key("module"), why.to_owned()));
+        }
+    }
+}
+
+/// Returns warnings about webhooks.
+pub(super) fn webhook_warnings(config: &Config) -> FoundProblems {
+    let (path, hooks) = (key("hooks"), &config.hooks);
+    let mut found = FoundProblems::new();
+    let (token, owners) = (hooks.token.as_ref(), config.gateway.auth.token.as_ref());
+    if hooks.enabled && token.is_some() && token.map(Text::as_str) == owners.map(Text::as_str) {
+        let why = "is also the gateway's token: every webhook sender would have full access to the gateway; use another token";
+        found.push((path.key("token"), why.to_owned()));
+    }
+    for (at, preset) in hooks.presets.iter().enumerate().filter(|(_, preset)| *preset != GMAIL) {
+        found.push((
+            path.key("presets").index(at),
+            format!("is {preset:?}, which is not a known preset and is ignored; supported: {GMAIL}"),
+        ));
+    }
+    for (at, mapping) in hooks.mappings.iter().enumerate() {
+        let path = path.key("mappings").index(at);
+        // A transform module may supply what is missing.
+        if let Some(name) = missing(mapping).filter(|_| mapping.transform.is_none()) {
+            found.push((path.key(name), "is missing; requests to this mapping are refused".to_owned()));
+        }
+    }
+    found
 }
 
 /// Returns the required template that a mapping lacks.

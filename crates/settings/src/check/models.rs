@@ -6,95 +6,90 @@ use homard_model::catalog::{self, provider_name};
 use super::{FoundProblems, key};
 use crate::{Config, ModelNames, NamedModel, Text, agents::Choice, model_names};
 
-impl Config {
-    /// Returns providers without a base URL or with an unsupported API.
-    pub fn provider_faults(&self) -> Vec<PartFault> {
-        let mut found = Vec::new();
-        for (id, provider) in &self.models.providers {
-            let part = key("models").key("providers").key(id);
-            let mut add_fault = |path: Path, message| found.push(PartFault { part: part.clone(), path, what: message });
-            if let Some(message) = provider.api.as_deref().and_then(model_names::api_error) {
-                add_fault(part.key("api"), message);
-            }
-            for (at, api) in provider.model_apis() {
-                if let Some(message) = model_names::api_error(api) {
-                    add_fault(part.key("models").index(at).key("api"), message);
-                }
-            }
-            if let Some(oauth) = &provider.oauth
-                && let Some(message) = oauth.fault()
-            {
-                add_fault(part.key("oauth"), message.to_owned());
-            }
-            if provider.base_url.is_none() && provider.fault.is_none() && !model_names::has_known_address(id) {
-                add_fault(
-                    part.key("baseUrl"),
-                    "is missing; set it, for example to \"http://127.0.0.1:11434/v1\"".to_owned(),
-                );
+/// Returns providers without a base URL or with an unsupported API.
+pub(super) fn provider_faults(config: &Config) -> Vec<PartFault> {
+    let mut found = Vec::new();
+    for (id, provider) in &config.models.providers {
+        let part = key("models").key("providers").key(id);
+        let mut add_fault = |path: Path, message| found.push(PartFault { part: part.clone(), path, what: message });
+        if let Some(message) = provider.api.as_deref().and_then(model_names::api_error) {
+            add_fault(part.key("api"), message);
+        }
+        for (at, api) in provider.model_apis() {
+            if let Some(message) = model_names::api_error(api) {
+                add_fault(part.key("models").index(at).key("api"), message);
             }
         }
-        found
-    }
-
-    /// Returns references to models that cannot be used.
-    pub fn model_faults(&self) -> Vec<PartFault> {
-        let names = ModelNames::of(self);
-        let fault = |(path, name): (Path, &str)| {
-            let error = names.entry(name).err()?;
-            Some(PartFault { part: path.clone(), path, what: format!("is {name:?}: {error:#}") })
-        };
-        self.model_references().into_iter().filter_map(fault).collect()
-    }
-
-    /// Returns warnings about usable models that the catalogue does not list, and about selectable models that cannot
-    /// be used.
-    pub fn model_warnings(&self) -> FoundProblems {
-        let names = ModelNames::of(self);
-        let mut found: FoundProblems = self
-            .model_references()
-            .into_iter()
-            .filter_map(|(path, name)| Some((path, unlisted_warning(&names, name)?)))
-            .collect();
-        for name in self.agents.defaults.models.keys() {
-            if let Err(error) = names.entry(name) {
-                let path = key("agents").key("defaults").key("models").key(name);
-                found.push((path, format!("cannot be chosen: {error:#}")));
-            }
+        if let Some(oauth) = &provider.oauth
+            && let Some(message) = oauth.fault()
+        {
+            add_fault(part.key("oauth"), message.to_owned());
         }
-        found
+        if provider.base_url.is_none() && provider.fault.is_none() && !model_names::has_known_address(id) {
+            add_fault(
+                part.key("baseUrl"),
+                "is missing; set it, for example to \"http://127.0.0.1:11434/v1\"".to_owned(),
+            );
+        }
     }
+    found
+}
 
-    /// Returns all references to models: path and name. Defaults that are filled in later are not included.
-    fn model_references(&self) -> Vec<(Path, &str)> {
-        let defaults = key("agents").key("defaults");
-        let defaults_section = &self.agents.defaults;
-        let shared = [
-            (defaults.key("model"), &defaults_section.model),
-            (defaults.key("imageModel"), &defaults_section.image_model),
-        ];
-        let agent_models = self.all_agents().map(|(path, _, agent)| (path.key("model"), &agent.model));
-        let choices = shared
-            .into_iter()
-            .chain(agent_models)
-            .filter_map(|(path, defaults_section)| Some((path, defaults_section.as_ref()?)));
-        let mut all: Vec<(Path, &str)> =
-            choices.flat_map(|(path, defaults_section)| chosen(&path, defaults_section)).collect();
-        let hooks = key("hooks");
-        let mappings = self.hooks.mappings.iter().enumerate();
-        let plain = [
-            (defaults.key("subagents").key("model"), &defaults_section.subagents.model),
-            (defaults.key("compaction").key("model"), &defaults_section.compaction.model),
-            (hooks.key("gmail").key("model"), &self.hooks.gmail.model),
-        ];
-        let mapped = mappings.map(|(at, mapping)| (hooks.key("mappings").index(at).key("model"), &mapping.model));
-        let named = plain
-            .into_iter()
-            .chain(mapped)
-            .filter_map(|(path, defaults_section)| Some((path, defaults_section.as_ref()?.as_str())));
-        all.extend(named.filter(|(_, name)| !name.contains("{{")));
-        all.retain(|(_, name)| !name.trim().is_empty());
-        all
+/// Returns references to models that cannot be used.
+pub(super) fn model_faults(config: &Config) -> Vec<PartFault> {
+    let names = ModelNames::of(config);
+    let fault = |(path, name): (Path, &str)| {
+        let error = names.entry(name).err()?;
+        Some(PartFault { part: path.clone(), path, what: format!("is {name:?}: {error:#}") })
+    };
+    model_references(config).into_iter().filter_map(fault).collect()
+}
+
+/// Returns warnings about usable models that the catalogue does not list, and about selectable models that cannot
+/// be used.
+pub(super) fn model_warnings(config: &Config) -> FoundProblems {
+    let names = ModelNames::of(config);
+    let mut found: FoundProblems = model_references(config)
+        .into_iter()
+        .filter_map(|(path, name)| Some((path, unlisted_warning(&names, name)?)))
+        .collect();
+    for name in config.agents.defaults.models.keys() {
+        if let Err(error) = names.entry(name) {
+            let path = key("agents").key("defaults").key("models").key(name);
+            found.push((path, format!("cannot be chosen: {error:#}")));
+        }
     }
+    found
+}
+
+/// Returns all references to models: path and name. Defaults that are filled in later are not included.
+fn model_references(config: &Config) -> Vec<(Path, &str)> {
+    let defaults = key("agents").key("defaults");
+    let defaults_section = &config.agents.defaults;
+    let shared =
+        [(defaults.key("model"), &defaults_section.model), (defaults.key("imageModel"), &defaults_section.image_model)];
+    let agent_models = config.all_agents().map(|(path, _, agent)| (path.key("model"), &agent.model));
+    let choices = shared
+        .into_iter()
+        .chain(agent_models)
+        .filter_map(|(path, defaults_section)| Some((path, defaults_section.as_ref()?)));
+    let mut all: Vec<(Path, &str)> =
+        choices.flat_map(|(path, defaults_section)| chosen(&path, defaults_section)).collect();
+    let hooks = key("hooks");
+    let mappings = config.hooks.mappings.iter().enumerate();
+    let plain = [
+        (defaults.key("subagents").key("model"), &defaults_section.subagents.model),
+        (defaults.key("compaction").key("model"), &defaults_section.compaction.model),
+        (hooks.key("gmail").key("model"), &config.hooks.gmail.model),
+    ];
+    let mapped = mappings.map(|(at, mapping)| (hooks.key("mappings").index(at).key("model"), &mapping.model));
+    let named = plain
+        .into_iter()
+        .chain(mapped)
+        .filter_map(|(path, defaults_section)| Some((path, defaults_section.as_ref()?.as_str())));
+    all.extend(named.filter(|(_, name)| !name.contains("{{")));
+    all.retain(|(_, name)| !name.trim().is_empty());
+    all
 }
 
 /// Returns the names of a model choice, each with its path.

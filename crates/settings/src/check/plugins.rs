@@ -5,43 +5,31 @@ use std::collections::BTreeMap;
 
 use homard_config::{nearest, path::Path};
 use homard_hooks::HookPoint;
-use homard_plugins::{DiscoveredPlugin, Manifest, PluginRoots, decide, discover};
+use homard_plugins::{DiscoveredPlugin, Manifest, decide, discover};
 use homard_proto::schema::Schema;
 use serde_json::Value;
 
 use super::{FoundProblems, key};
-use crate::{Config, agent_directories::workspace, paths::Paths, sections::plugins::Plugins};
+use crate::{Config, agent_directories::plugin_roots, paths::Paths, sections::plugins::Plugins};
 
 /// Values of the memory slot that are not plugins: none, and OpenClaw's bundled one.
 const NO_PLUGIN: [&str; 2] = ["none", "memory-core"];
 
-impl Config {
-    /// Returns the directories that are searched for plugins.
-    pub fn plugin_roots(&self, paths: &Paths) -> PluginRoots {
-        PluginRoots {
-            paths: self.plugins.settings(paths).load.paths,
-            workspaces: self.agents.members().iter().map(|agent| workspace(self, paths, agent)).collect(),
-            state: paths.state.clone(),
-            trusts_workspaces: self.plugins.load.workspace,
-        }
+/// Returns warnings about plugins.
+pub(super) fn plugin_warnings(config: &Config) -> FoundProblems {
+    let section = &config.plugins;
+    let is_silent = section.entries.is_empty() && section.allow.is_empty() && section.deny.is_empty();
+    if is_silent && section.slots.memory.is_none() {
+        // The section is empty, so there is nothing to compare with the disk.
+        return FoundProblems::new();
     }
-
-    /// Returns warnings about plugins.
-    pub fn plugin_warnings(&self) -> FoundProblems {
-        let section = &self.plugins;
-        let is_silent = section.entries.is_empty() && section.allow.is_empty() && section.deny.is_empty();
-        if is_silent && section.slots.memory.is_none() {
-            // The section is empty, so there is nothing to compare with the disk.
-            return FoundProblems::new();
-        }
-        let mut found = hook_warnings(section);
-        if let Ok(paths) = Paths::find() {
-            let candidates = discover(&self.plugin_roots(&paths)).candidates;
-            found.extend(unknown_plugins(section, &candidates));
-            found.extend(schema_warnings(section, &candidates, &paths));
-        }
-        found
+    let mut found = hook_warnings(section);
+    if let Ok(paths) = Paths::find() {
+        let candidates = discover(&plugin_roots(config, &paths)).candidates;
+        found.extend(unknown_plugins(section, &candidates));
+        found.extend(schema_warnings(section, &candidates, &paths));
     }
+    found
 }
 
 /// Returns unknown hooks, and plugins that are both allowed and denied.

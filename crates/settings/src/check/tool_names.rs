@@ -11,22 +11,20 @@ use homard_policy::tools as policy;
 use super::{FoundProblems, key};
 use crate::{Config, tools::Policy};
 
-impl Config {
-    /// Returns names in tool lists that are similar to a tool's, and unknown groups.
-    pub fn tool_name_warnings(&self) -> Vec<(Path, String)> {
-        let tools = key("tools");
-        let mut non_owner_warnings = Vec::new();
-        let mut scopes = vec![(tools.clone(), self.tools.to_policy())];
-        scopes.extend(by_provider(&tools, &self.tools.by_provider));
-        scopes.push((tools.key("subagents").key("tools"), self.tools.subagents.tools.to_policy()));
-        for (path, _, agent) in self.all_agents() {
-            let path = path.key("tools");
-            scopes.push((path.clone(), agent.tools.to_policy()));
-            scopes.extend(by_provider(&path, &agent.tools.by_provider));
-            non_owner_warnings.extend(list_warnings(&path.key("nonOwnerAllow"), &agent.tools.non_owner_allow));
-        }
-        scopes.iter().flat_map(|(path, policy)| policy_warnings(path, policy)).chain(non_owner_warnings).collect()
+/// Returns names in tool lists that are similar to a tool's, and unknown groups.
+pub(crate) fn tool_name_warnings(config: &Config) -> Vec<(Path, String)> {
+    let tools = key("tools");
+    let mut non_owner_warnings = Vec::new();
+    let mut scopes = vec![(tools.clone(), config.tools.to_policy())];
+    scopes.extend(by_provider(&tools, &config.tools.by_provider));
+    scopes.push((tools.key("subagents").key("tools"), config.tools.subagents.tools.to_policy()));
+    for (path, _, agent) in config.all_agents() {
+        let path = path.key("tools");
+        scopes.push((path.clone(), agent.tools.to_policy()));
+        scopes.extend(by_provider(&path, &agent.tools.by_provider));
+        non_owner_warnings.extend(list_warnings(&path.key("nonOwnerAllow"), &agent.tools.non_owner_allow));
     }
+    scopes.iter().flat_map(|(path, policy)| policy_warnings(path, policy)).chain(non_owner_warnings).collect()
 }
 
 fn by_provider(path: &Path, policies: &BTreeMap<String, Policy>) -> impl Iterator<Item = (Path, policy::ToolPolicy)> {

@@ -8,9 +8,9 @@ use homard_settings::{
     channels::DEFAULT_ACCOUNT,
     paths::Paths,
 };
+use homard_setup::edit_config;
 use serde_json::{Value, json};
 
-use super::edit_config;
 use crate::{cli_error::CliError, render};
 
 /// A channel to be set up.

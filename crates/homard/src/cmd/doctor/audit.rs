@@ -1,12 +1,12 @@
 //! Verifies the audit log.
 
 use homard_audit::verify_folder;
-use homard_settings::audit_log::location;
-
-use super::{
+use homard_doctor::{
     CheckContext,
     finding::{CheckReport, DoctorFinding},
 };
+use homard_settings::audit_log::location;
+
 use crate::cmd::audit::{evidence, row_count};
 
 /// Maximum number of problems that are listed; one change breaks only a few rows.
@@ -16,7 +16,7 @@ const MAX_LISTED: usize = 3;
 pub(super) async fn check(context: &CheckContext) -> CheckReport {
     let folder = location(&context.paths).folder;
     let Some(loaded) = &context.loaded else { return CheckReport::without_config() };
-    let setup = match context.setup(loaded) {
+    let setup = match super::setup(context, loaded) {
         Ok(setup) => setup,
         Err(error) => return unknown(&error),
     };

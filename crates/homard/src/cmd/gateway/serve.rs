@@ -26,6 +26,7 @@ use homard_credentials::{
 use homard_gateway::ControlUi;
 use homard_journal::Journal;
 use homard_logging::Log;
+use homard_sandbox::Tier;
 use homard_service::{
     handover::{HandoverRequest, Program},
     notify::{Notifier, monotonic_time},
@@ -35,7 +36,6 @@ use homard_settings::{
     paths::{self, PORT, Paths},
 };
 use homard_store::Error as StoreError;
-use homard_tools::sandbox::{self, Tier};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     sync::{
@@ -439,10 +439,12 @@ fn greeting(app: &App, paths: &Paths, secret: &GatewaySecret, source: &SecretSou
 fn describe_sandbox(config: &Config, paths: &Paths) -> JoinHandle<String> {
     let policy = homard_settings::sandbox_policy(config, paths);
     tokio::task::spawn_blocking(move || match policy.mode {
-        sandbox::AccessMode::Full => {
+        homard_sandbox::AccessMode::Full => {
             "no sandbox (tools.exec.sandbox.mode is full): commands run with your permissions".to_owned()
         }
-        sandbox::AccessMode::ReadOnly | sandbox::AccessMode::Workspace | sandbox::AccessMode::Guarded => {
+        homard_sandbox::AccessMode::ReadOnly
+        | homard_sandbox::AccessMode::Workspace
+        | homard_sandbox::AccessMode::Guarded => {
             let tier = homard_app::toolbox::tier();
             let gaps = tier.gaps().join("; ");
             let text = match tier {

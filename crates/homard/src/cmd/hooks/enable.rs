@@ -3,9 +3,10 @@
 use anyhow::Result;
 use homard_config::{edit, path::Path};
 use homard_settings::paths::Paths;
+use homard_setup::edit_config;
 use serde_json::json;
 
-use super::{HookList, edit_config};
+use super::HookList;
 use crate::render;
 
 /// Enables or disables one hook. Missing requirements do not prevent enabling it; they are reported.

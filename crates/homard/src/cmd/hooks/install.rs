@@ -7,9 +7,10 @@ use homard_config::{edit, path::Path as Key};
 use homard_plugins::internal::{InstallError, InstalledHook, ReplacePolicy, inspect, install};
 use homard_runtime::{Ambient, ambient::iso};
 use homard_settings::{Config, paths::Paths};
+use homard_setup::edit_config;
 use serde_json::{Value, json};
 
-use super::{HookList, edit_config};
+use super::HookList;
 use crate::{cli_error::CliError, render};
 
 /// Copies the hook into the state directory and records its source in the config.

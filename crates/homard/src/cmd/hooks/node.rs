@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use homard_app::plugins::offline_host;
+use homard_doctor::plugins::node as node_version;
 use homard_plugins::{
     PluginSetup, Plugins, Settings,
     internal::{HookHandler, LoadedScript, Script, ScriptRunner as _},
@@ -10,10 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::HookList;
-use crate::{
-    cmd::plugins::{host, node_version},
-    render,
-};
+use crate::render;
 
 /// Timeout for loading all handlers.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(20);
@@ -82,7 +81,7 @@ async fn load(scripts: &[Script], setup: &PluginSetup) -> Result<Vec<Result<Load
     let scratch = tempfile::tempdir().map_err(|error| format!("cannot create a temporary directory: {error}"))?;
     let settings = Settings { enabled: Some(false), ..setup.settings.clone() };
     let setup = PluginSetup { settings, state: scratch.path().to_owned(), ..setup.clone() };
-    let plugins = Plugins::open(setup.clone(), &host(&setup));
+    let plugins = Plugins::open(setup.clone(), &offline_host(&setup));
     let loaded = timeout(LOAD_TIMEOUT, plugins.node().load(scripts, LOAD_TIMEOUT)).await;
     plugins.close().await;
     match loaded {

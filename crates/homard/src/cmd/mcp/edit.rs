@@ -9,9 +9,10 @@ use homard_config::{
     redact,
 };
 use homard_settings::{Config, paths::Paths};
+use homard_setup::edit_config;
 use serde_json::{Value, json};
 
-use crate::{cli_error::CliError, cmd::config_edit::edit_config, render};
+use crate::{cli_error::CliError, render};
 
 /// A new server: a program or a URL.
 #[derive(Debug, clap::Args)]

@@ -1,203 +1,23 @@
-//! `homard plugins doctor`: examines each enabled plugin and starts it briefly. Every finding says what to do.
-
-mod findings;
-mod trial;
+//! `homard plugins doctor`: examines each enabled plugin and starts it briefly.
 
 use anyhow::Result;
-use futures_util::{StreamExt as _, stream};
-use homard_plugins::{DiscoveredPlugin, PluginStatus};
-use serde_json::{Value, json};
+use homard_app::plugins::PluginList;
+use homard_doctor::plugins::examine;
 
-use self::trial::StartTrial;
-pub(in crate::cmd) use self::trial::node;
-use super::PluginList;
-use crate::{
-    cli_error::CliError,
-    render::{self, one_line, plugins::table_of},
-};
-
-/// Number of plugins that are tried concurrently.
-const CONCURRENCY: usize = 4;
-
-/// A problem or a note.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct PluginFinding {
-    /// True if it makes a plugin unusable.
-    is_severe: bool,
-    message: String,
-    remedy: String,
-}
-
-impl PluginFinding {
-    fn severe(message: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { is_severe: true, message: message.into(), remedy: remedy.into() }
-    }
-
-    fn note(message: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { is_severe: false, ..Self::severe(message, remedy) }
-    }
-
-    fn document(&self) -> Value {
-        let level = if self.is_severe { "error" } else { "warning" };
-        json!({"level": level, "message": one_line(&self.message), "toDo": one_line(&self.remedy)})
-    }
-
-    fn rows(&self) -> [(&'static str, String); 2] {
-        [(if self.is_severe { "  wrong" } else { "  note" }, self.message.clone()), ("  to do", self.remedy.clone())]
-    }
-}
-
-/// The result for one plugin.
-struct PluginCheck {
-    id: String,
-    trial: Option<StartTrial>,
-    findings: Vec<PluginFinding>,
-}
-
-impl PluginCheck {
-    fn is_usable(&self) -> bool {
-        !self.findings.iter().any(|finding| finding.is_severe)
-    }
-
-    fn document(&self) -> Value {
-        let findings: Vec<Value> = self.findings.iter().map(PluginFinding::document).collect();
-        json!({
-            "id": self.id, "ok": self.is_usable(), "findings": findings,
-            "startMs": self.trial.as_ref().map(|trial| trial.took.as_millis() as u64),
-            "registered": self.trial.as_ref().map(|trial| &trial.registered),
-            "denied": self.trial.as_ref().map(|trial| &trial.denied),
-        })
-    }
-
-    fn text(&self) -> String {
-        let duration = self.trial.as_ref().map(|trial| render::duration(trial.took));
-        let state = match (self.is_usable(), duration) {
-            (true, Some(duration)) => format!("works, ready after {duration}"),
-            (true, None) => "was not started".to_owned(),
-            (false, _) => "cannot be used".to_owned(),
-        };
-        let mut rows = Vec::new();
-        if let Some(trial) = self.trial.as_ref().filter(|_| self.is_usable()) {
-            let none = trial.registered.is_empty().then(|| "nothing".to_owned());
-            let all = none.into_iter().chain(trial.registered.iter().cloned());
-            rows.extend(all.enumerate().map(|(at, capability)| (if at == 0 { "  registers" } else { "" }, capability)));
-        }
-        rows.extend(self.findings.iter().flat_map(PluginFinding::rows));
-        let head = one_line(&format!("{}: {state}", self.id));
-        if rows.is_empty() { head } else { format!("{head}\n{}", table_of(rows).fit(render::width())) }
-    }
-}
-
-/// The result for all plugins.
-struct PluginChecks {
-    /// Number of enabled plugins.
-    enabled: usize,
-    /// The Node that runs OpenClaw plugins, if one of them is enabled.
-    node: Option<Result<String, String>>,
-    checks: Vec<PluginCheck>,
-    /// Findings that do not concern an enabled plugin.
-    other_findings: Vec<PluginFinding>,
-}
-
-/// Findings about plugins, for `homard doctor`.
-pub(in crate::cmd) struct PluginSummary {
-    pub(in crate::cmd) summary: String,
-    /// Each finding: whether it is severe, the message, and the remedy.
-    pub(in crate::cmd) findings: Vec<(bool, String, String)>,
-}
-
-/// Examines and starts all enabled plugins, and summarizes the findings.
-pub(super) async fn summary(list: &PluginList) -> PluginSummary {
-    let checks = examine(list).await;
-    let mut summary = format!("plugins: {}, enabled: {}", list.plugins.len(), checks.enabled);
-    if let Some(Ok(node)) = &checks.node {
-        summary.push_str(&format!(", Node: {node}"));
-    }
-    let with_prefix = |id: &str, finding: PluginFinding| {
-        (finding.is_severe, one_line(&format!("{id}{}", finding.message)), one_line(&finding.remedy))
-    };
-    let mut findings = Vec::new();
-    for check in checks.checks {
-        let id = format!("{}: ", check.id);
-        findings.extend(check.findings.into_iter().map(|finding| with_prefix(&id, finding)));
-    }
-    findings.extend(checks.other_findings.into_iter().map(|finding| with_prefix("", finding)));
-    PluginSummary { summary, findings }
-}
-
-async fn examine(list: &PluginList) -> PluginChecks {
-    let enabled: Vec<&(DiscoveredPlugin, PluginStatus)> =
-        list.plugins.iter().filter(|(_, status)| status.verdict.is_enabled).collect();
-    let needs_node = enabled.iter().any(|(candidate, _)| candidate.manifest.run.is_none());
-    let node = if needs_node { Some(node(&list.setup).await) } else { None };
-    let checks = stream::iter(&enabled)
-        .map(|(candidate, status)| check_plugin(list, candidate, status, node.as_ref()))
-        .buffered(CONCURRENCY);
-    let mut checks: Vec<PluginCheck> = checks.collect().await;
-    findings::duplicates(&mut checks);
-    let other_findings = findings::missing(list).into_iter().chain(findings::invalid_files(list)).collect();
-    PluginChecks { enabled: enabled.len(), node, checks, other_findings }
-}
+use crate::{cli_error::CliError, render};
 
 /// Examines and starts all enabled plugins. Fails if one of them is unusable.
 pub(super) async fn run(list: &PluginList, wants_json: bool) -> Result<()> {
-    let PluginChecks { enabled, node, checks, other_findings } = examine(list).await;
-    if wants_json {
-        render::print_json(&json!({
-            "total": list.plugins.len(), "on": enabled,
-            "node": node.as_ref().map(|node| match node {
-                Ok(node) => json!({"ok": true, "found": node, "needed": "22 or newer"}),
-                Err(why) => json!({"ok": false, "message": why, "needed": "22 or newer"}),
-            }),
-            "plugins": checks.iter().map(PluginCheck::document).collect::<Vec<_>>(),
-            "findings": other_findings.iter().map(PluginFinding::document).collect::<Vec<_>>(),
-        }))?;
-    } else {
-        let mut parts = vec![format!("plugins: {}, enabled: {enabled}", list.plugins.len())];
-        if let Some(Ok(node)) = &node {
-            parts[0].push_str(&one_line(&format!(", Node: {node} (22 or newer is required)")));
-        }
-        if enabled == 0 {
-            parts.push("no plugin is enabled; enable one with: homard plugins enable ID".to_owned());
-        }
-        parts.extend(checks.iter().map(PluginCheck::text));
-        if !other_findings.is_empty() {
-            let rows = other_findings.iter().flat_map(PluginFinding::rows).collect();
-            parts.push(format!("other findings:\n{}", table_of(rows).fit(render::width())));
-        }
-        render::print(&parts.join("\n\n"))?;
+    let checks = examine(list).await;
+    match wants_json {
+        true => render::print_json(&checks.document())?,
+        false => render::print(&checks.text())?,
     }
-    let all = checks.iter().flat_map(|check| &check.findings).chain(&other_findings);
-    match all.filter(|finding| finding.is_severe).count() {
+    match checks.problem_count() {
         0 => Ok(()),
         problems => {
             let count = render::count(problems, "problem");
             Err(CliError::new("plugins", format!("not all enabled plugins can be used: {count}")).into())
         }
     }
-}
-
-/// Examines one plugin, and starts it if there is no severe finding.
-async fn check_plugin(
-    list: &PluginList,
-    candidate: &DiscoveredPlugin,
-    status: &PluginStatus,
-    node: Option<&Result<String, String>>,
-) -> PluginCheck {
-    let mut findings = findings::findings(list, candidate);
-    if let Some(Err(why)) = node.filter(|_| candidate.manifest.run.is_none()) {
-        let (message, remedy) = why.rsplit_once("; ").unwrap_or((why, "install Node 22 or newer"));
-        findings.push(PluginFinding::severe(message, remedy));
-    }
-    let mut trial = None;
-    if !findings.iter().any(|finding| finding.is_severe) {
-        match trial::start(list, &status.id).await {
-            Ok(started) => {
-                findings.extend(findings::denied(candidate, &started.denied));
-                trial = Some(started);
-            }
-            Err(why) => findings.push(findings::start_failure(candidate, &why)),
-        }
-    }
-    PluginCheck { id: status.id.clone(), trial, findings }
 }

@@ -1,12 +1,14 @@
 //! `homard plugins enable` and `disable`: edit the config.
 
 use anyhow::Result;
+use homard_app::plugins::PluginList;
 use homard_config::{edit, path::Path};
 use homard_plugins::{DiscoveredPlugin, Settings, config_problems, decide};
 use homard_settings::{change::ConfigChange, paths::Paths};
+use homard_setup::edit_config;
 use serde_json::{Value, json};
 
-use super::{PluginList, edit_config};
+use super::find_plugin;
 use crate::{
     cli_error::CliError,
     render::{self, plugins::entry, shell_quote},
@@ -14,7 +16,7 @@ use crate::{
 
 /// Enables a plugin. If it would stay disabled for another reason, nothing is changed and the reason is reported.
 pub(super) fn enable(list: &PluginList, paths: &Paths, id: &str, wants_json: bool) -> Result<()> {
-    let plugin = list.plugin(id)?;
+    let plugin = find_plugin(list, id)?;
     let (DiscoveredPlugin { manifest, origin, .. }, status) = plugin;
     let id = status.id.as_str();
     let mut settings = list.setup.settings.clone();
@@ -58,7 +60,7 @@ pub(super) fn enable(list: &PluginList, paths: &Paths, id: &str, wants_json: boo
 pub(super) fn disable(list: &PluginList, paths: &Paths, id: &str, wants_json: bool) -> Result<()> {
     let id = match list.loaded.config.plugins.entries.contains_key(id) {
         true => id,
-        false => &list.plugin(id)?.1.id,
+        false => &find_plugin(list, id)?.1.id,
     };
     let change = edit_config(paths, |text| edit::set(text, &entry(id).key("enabled"), &json!(false)))?;
     report(&change, paths, PluginState { id, enabled: false, missing: None }, wants_json)

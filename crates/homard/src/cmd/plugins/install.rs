@@ -6,13 +6,15 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use homard_app::plugins::PluginList;
 use homard_config::{edit, path::Path as Key};
 use homard_plugins::{PluginCopyError, inspect, install};
 use homard_runtime::{Ambient, ambient::iso};
 use homard_settings::{Config, paths::Paths};
+use homard_setup::edit_config;
 use serde_json::{Value, json};
 
-use super::{PluginList, edit_config};
+use super::find_plugin;
 use crate::{
     cli_error::CliError,
     render::{
@@ -108,7 +110,7 @@ fn record(source: &Path, installed: &PluginInstall) -> Value {
 fn report(paths: &Paths, installed: &PluginInstall, summary: &str, wants_json: bool) -> Result<()> {
     // Reads the installed copy, not the source.
     let list = PluginList::find(&Config::choose(paths)?.loaded, paths);
-    let selected = list.plugin(&installed.id).ok().filter(|(candidate, _)| candidate.root == installed.path);
+    let selected = find_plugin(&list, &installed.id).ok().filter(|(candidate, _)| candidate.root == installed.path);
     let state = selected.map_or("hidden", |(_, status)| render::plugins::state(status));
     if wants_json {
         let manifest = selected.map(|(candidate, _)| &candidate.manifest);
@@ -120,7 +122,7 @@ fn report(paths: &Paths, installed: &PluginInstall, summary: &str, wants_json: b
     }
     render::print(&render::one_line(summary))?;
     let Some((candidate, status)) = selected else {
-        let other = list.plugin(&installed.id).map(|(other, _)| other.root.display().to_string());
+        let other = find_plugin(&list, &installed.id).map(|(other, _)| other.root.display().to_string());
         let why = other.map_or_else(
             |_| "see why with: homard plugins doctor".to_owned(),
             |other| format!("{other} has the same plugin id, {}, and comes first", installed.id),

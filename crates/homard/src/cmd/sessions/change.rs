@@ -4,12 +4,10 @@ use anyhow::Result;
 use homard_agent::{Hub, Patch};
 use homard_app::{App, Purpose};
 use homard_proto::{Extra, SessionKey};
+use homard_transcripts::plain;
 use serde_json::{Value, json};
 
-use super::{
-    conversation::plain,
-    lookup::{find_existing, named},
-};
+use super::lookup::{find_existing, named};
 use crate::{
     cli_error::CliError,
     cmd::{

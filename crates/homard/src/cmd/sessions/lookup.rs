@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use homard_agent::row::session_row;
-use homard_proto::{AgentId, Generation, SessionKey};
+use homard_proto::{Generation, SessionKey};
 use serde_json::{Value, json};
 
 use crate::{
@@ -84,8 +84,8 @@ pub(super) async fn find_existing(setup: &CommandContext, input: &str) -> Result
 
 /// Returns the session key that a text names.
 pub(super) fn named(setup: &CommandContext, text: &str) -> Result<SessionKey, CliError> {
-    let agent = setup.loaded.config.agents.member(None).map_or_else(AgentId::main, |agent| agent.id);
-    SessionKey::parse(text, &agent).map_err(|error| CliError::usage(format!("session key: {error}")))
+    SessionKey::parse(text, &super::default_agent(setup))
+        .map_err(|error| CliError::usage(format!("session key: {error}")))
 }
 
 pub(super) fn unknown(key: &SessionKey) -> CliError {

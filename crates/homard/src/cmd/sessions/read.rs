@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use homard_transcripts::{Conversation, message_text, plain, search as search_messages, sequence_number};
 use serde_json::{Value, json};
 
 use super::{
-    conversation::{Conversation, MessageSource, ShownMessage, plain, sequence_number},
     lookup::{find_session, named, unknown},
+    messages,
 };
 use crate::{
     cli_error::CliError,
@@ -19,11 +20,6 @@ use crate::{
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum number of new messages per look.
 const MAX_NEW: usize = 1000;
-/// Lines of a tool result that are shown without `--full`.
-const MAX_RESULT_LINES: usize = 20;
-/// Characters of a match that are shown, and how many of them before it.
-const MAX_SNIPPET: usize = 160;
-const SNIPPET_START: usize = 40;
 
 /// What `homard sessions show` takes.
 #[derive(Debug, clap::Args)]
@@ -80,7 +76,7 @@ pub(super) async fn show(args: &Show, is_json: bool) -> Result<()> {
 /// Returns the session that was typed, with its newest messages.
 pub(super) async fn load(setup: &CommandContext, input: &str, limit: Option<usize>) -> Result<Conversation> {
     let key = find_session(setup, input).await?;
-    let mut source = MessageSource::open(setup).await?;
+    let mut source = messages(setup).await?;
     let found = source.conversation(&key, limit).await;
     source.close().await?;
     Ok(found?.ok_or_else(|| no_session(setup, &key))?)
@@ -100,29 +96,14 @@ fn print(found: &Conversation, full: bool, is_json: bool) -> Result<()> {
         count => format!("the newest {count} of {all}"),
     };
     let mut lines = vec![plain(&format!("session {} ({}), {shown}", found.key, found.session_id))];
-    lines.extend(found.messages.iter().map(|message| format!("\n{}", text_of(message, full))));
+    lines.extend(found.messages.iter().map(|message| format!("\n{}", message_text(message, full))));
     Ok(render::print(&lines.join("\n"))?)
-}
-
-/// Formats a message. What it contains is indented, so that it cannot look like the title of another one.
-fn text_of(message: &Value, full: bool) -> String {
-    let shown = ShownMessage::new(message);
-    let all: Vec<&str> = shown.text.lines().collect();
-    let is_cut = !full && message["role"] == "toolResult" && all.len() > MAX_RESULT_LINES;
-    let kept = if is_cut { &all[..MAX_RESULT_LINES] } else { &all[..] };
-    let mut lines = vec![shown.title()];
-    lines.extend(kept.iter().map(|line| format!("  {line}").trim_end().to_owned()));
-    if is_cut {
-        lines.push(format!("  … {} more lines; show them with --full", all.len() - MAX_RESULT_LINES));
-    }
-    lines.extend(shown.calls.iter().map(|call| format!("  · {}", call.replace('\n', "\n    ").trim_end())));
-    lines.join("\n")
 }
 
 pub(super) async fn tail(args: &Tail, is_json: bool) -> Result<()> {
     let setup = CommandContext::load()?;
     let key = find_session(&setup, &args.key).await?;
-    let mut source = MessageSource::open(&setup).await?;
+    let mut source = messages(&setup).await?;
     if args.follow && !source.is_live() {
         source.close().await?;
         return Err(setup.not_running().into());
@@ -140,7 +121,7 @@ pub(super) async fn tail(args: &Tail, is_json: bool) -> Result<()> {
             last = (found.session_id.clone(), 0);
         }
         for message in found.messages.iter().filter(|message| sequence_number(message) > last.1) {
-            let text = if is_json { message.to_string() } else { format!("{}\n", text_of(message, args.full)) };
+            let text = if is_json { message.to_string() } else { format!("{}\n", message_text(message, args.full)) };
             render::print(&text)?;
         }
         last.1 = found.messages.iter().map(sequence_number).max().unwrap_or_default().max(last.1);
@@ -158,8 +139,8 @@ pub(super) async fn search(args: &Search, is_json: bool) -> Result<()> {
         Some(input) => Some(find_session(&setup, input).await?),
         None => None,
     };
-    let mut source = MessageSource::open(&setup).await?;
-    let found = matches(&mut source, only, args).await;
+    let mut source = messages(&setup).await?;
+    let found = search_messages(&mut source, &args.text, only, count(args.limit)).await;
     source.close().await?;
     let found = found?;
     if is_json {
@@ -175,69 +156,4 @@ pub(super) async fn search(args: &Search, is_json: bool) -> Result<()> {
         vec![text("key"), row["seq"].to_string(), text("from"), text("snippet")]
     };
     Ok(render::print_table(&Table::list(std::iter::once(titles).chain(found.iter().map(line)).collect()))?)
-}
-
-/// Returns the matching messages, newest first in each session.
-async fn matches(source: &mut MessageSource<'_>, only: Option<String>, args: &Search) -> Result<Vec<Value>> {
-    let keys = match only {
-        Some(key) => vec![key],
-        None => source.keys().await?,
-    };
-    let (wanted, limit) = (args.text.to_lowercase(), count(args.limit));
-    let mut found = Vec::new();
-    for key in keys {
-        let Some(conversation) = source.conversation(&key, None).await? else { continue };
-        for message in conversation.messages.iter().rev() {
-            let shown = ShownMessage::new(message);
-            let texts = std::iter::once(&shown.text).chain(&shown.calls);
-            let Some(snippet) = texts.flat_map(|text| text.lines()).find_map(|line| snippet(line, &wanted)) else {
-                continue;
-            };
-            found.push(json!({
-                "key": key, "sessionId": conversation.session_id, "id": message["__openclaw"]["id"],
-                "seq": sequence_number(message), "from": shown.author, "timestamp": message["timestamp"],
-                "snippet": snippet,
-            }));
-            if found.len() >= limit {
-                return Ok(found);
-            }
-        }
-    }
-    Ok(found)
-}
-
-/// Returns the part of a line around a text in lower case, if the line contains it.
-fn snippet(line: &str, wanted: &str) -> Option<String> {
-    let lower = line.to_lowercase();
-    let at = lower.find(wanted)?;
-    let start = lower[..at].chars().count().saturating_sub(SNIPPET_START);
-    let part: String = line.chars().skip(start).take(MAX_SNIPPET).collect();
-    Some(part.trim().to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_message_contains_is_indented_and_shortened() {
-        let lines = (1..=22).map(|number| number.to_string()).collect::<Vec<_>>().join("\n");
-        let result = json!({"role": "toolResult", "toolName": "exec", "content": [{"type": "text", "text": lines}]});
-        let text = text_of(&result, false);
-        assert!(
-            text.starts_with("exec result\n  1\n") && text.ends_with("  20\n  … 2 more lines; show them with --full")
-        );
-        assert_eq!(text_of(&result, true).lines().count(), 23);
-        let fake = json!({"role": "user", "content": "hi\nassistant  now\n"});
-        assert_eq!(text_of(&fake, false), "user\n  hi\n  assistant  now");
-    }
-
-    #[test]
-    fn a_snippet_surrounds_the_match() {
-        assert_eq!(snippet("We need MILK today", "milk").as_deref(), Some("We need MILK today"));
-        let long = format!("{}MILK{}", "é".repeat(100), "ö".repeat(300));
-        let found = snippet(&long, "milk").unwrap();
-        assert_eq!((found.chars().count(), found.find("MILK")), (160, Some(80)));
-        assert_eq!(snippet("nothing", "milk"), None);
-    }
 }

@@ -9,11 +9,12 @@ use std::{
 use anyhow::{Context, Result};
 use homard_config::{edit, path::Path as Key};
 use homard_settings::paths::Paths;
+use homard_setup::edit_config;
 use homard_workspace::skills::{DiscoveryLimits, Skill, SkillRoots, discover};
 use serde_json::json;
 
 use super::SkillList;
-use crate::{cli_error::CliError, cmd::config_edit::edit_config, render};
+use crate::{cli_error::CliError, render};
 
 /// Maximum number of files and bytes of a skill.
 const MAX_FILES: usize = 2_000;

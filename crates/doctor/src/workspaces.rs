@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use homard_settings::agent_directories::workspace;
 
-use super::{
+use crate::{
     CheckContext,
     finding::{CheckReport, DoctorFinding},
 };
 
 /// Examines the workspaces of all agents without creating any.
-pub(super) fn check(context: &CheckContext) -> CheckReport {
+pub fn check(context: &CheckContext) -> CheckReport {
     let Some(loaded) = &context.loaded else { return CheckReport::without_config() };
     let members = loaded.config.agents.members();
     let all: Vec<_> =

@@ -2,13 +2,13 @@
 
 use homard_settings::Config;
 
-use super::{
+use crate::{
     CheckContext,
     finding::{CheckReport, DoctorFinding},
 };
 
 /// Same as `homard config validate`.
-pub(super) fn check(context: &CheckContext) -> CheckReport {
+pub fn check(context: &CheckContext) -> CheckReport {
     let file = &context.paths.config;
     let loaded = Config::read_file(file);
     let problem = |problem: &homard_config::ConfigProblem| {

@@ -15,18 +15,18 @@ const EXCLUDED: [&str; 4] = ["workspace", "extensions", "skills", "hooks"];
 
 /// A file or directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct FileInfo {
-    pub(super) path: PathBuf,
-    pub(super) mode: u32,
-    pub(super) owner: u32,
-    pub(super) is_folder: bool,
+pub struct FileInfo {
+    pub path: PathBuf,
+    pub mode: u32,
+    pub owner: u32,
+    pub is_folder: bool,
     /// Modification time in milliseconds since the epoch.
-    pub(super) changed_ms: u64,
+    pub changed_ms: u64,
 }
 
 impl FileInfo {
     /// Examines a file or directory; `None` if it is a symlink or does not exist.
-    pub(super) fn read(path: &Path) -> io::Result<Option<Self>> {
+    pub fn read(path: &Path) -> io::Result<Option<Self>> {
         let found = match fs::symlink_metadata(path) {
             Ok(found) if !found.is_symlink() => found,
             Ok(_) => return Ok(None),
@@ -44,21 +44,21 @@ impl FileInfo {
     }
 
     /// Returns the file name.
-    pub(super) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
     }
 }
 
 /// The entries of the state directory, itself first, and the directories that could not be read, with the reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct StateListing {
-    pub(super) entries: Vec<FileInfo>,
-    pub(super) unreadable: Vec<(PathBuf, String)>,
+pub struct StateListing {
+    pub entries: Vec<FileInfo>,
+    pub unreadable: Vec<(PathBuf, String)>,
 }
 
 impl StateListing {
     /// Lists everything.
-    pub(super) fn of(state: &Path) -> Self {
+    pub fn of(state: &Path) -> Self {
         let mut listing = Self::default();
         listing.add(state, 0);
         listing
@@ -82,7 +82,7 @@ impl StateListing {
         };
         children.sort();
         // In directories that are not examined, only the remains of interrupted installations count.
-        let is_ours = |path: &&PathBuf| !is_excluded || super::leftovers::is_install(path);
+        let is_ours = |path: &&PathBuf| !is_excluded || crate::leftovers::is_install(path);
         for path in children.iter().filter(is_ours) {
             self.add(path, if is_excluded { MAX_DEPTH } else { depth + 1 });
         }

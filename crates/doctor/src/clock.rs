@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
-use super::{
+use crate::{
     CheckContext,
     finding::{CheckReport, DoctorFinding},
     listing::FileInfo,
 };
-use crate::render;
 
 /// Earliest plausible time: 2026-01-01.
 const EARLIEST_MS: u64 = 1_767_225_600_000;
@@ -15,7 +14,7 @@ const EARLIEST_MS: u64 = 1_767_225_600_000;
 const TOLERANCE_MS: u64 = 120_000;
 
 /// Compares the clock with the times of existing files and of a newly created one.
-pub(super) fn check(context: &CheckContext) -> CheckReport {
+pub fn check(context: &CheckContext) -> CheckReport {
     let newest = context.listing.entries.iter().max_by_key(|info| info.changed_ms);
     let created_ms = tempfile::NamedTempFile::new_in(&context.paths.state).ok();
     let created_ms = created_ms.and_then(|file| FileInfo::read(file.path()).ok().flatten()).map(|info| info.changed_ms);
@@ -41,7 +40,7 @@ fn evaluate(now_ms: u64, newest: Option<(PathBuf, u64)>, made_ms: Option<u64>) -
         findings.push(DoctorFinding::problem(message, remedy).at(path));
     }
     if let Some(created_ms) = made_ms.filter(|created_ms| created_ms.abs_diff(now_ms) > TOLERANCE_MS) {
-        let difference = render::duration_ms(created_ms.abs_diff(now_ms) / 1000 * 1000);
+        let difference = homard_render::duration_ms(created_ms.abs_diff(now_ms) / 1000 * 1000);
         let message = format!("the clock of the file system differs from this machine's by {difference}");
         findings.push(DoctorFinding::problem(message, "set the clock of the file server"));
     }

@@ -1,21 +1,24 @@
 //! Checks that every agent has a usable model, by the config and the credentials. No request is sent.
 
 use homard_prompt::shortening;
-use homard_setup::status::{ModelStatus, distinct};
+use homard_setup::{
+    ModelsContext,
+    status::{ModelStatus, distinct},
+};
 
-use super::{
+use crate::{
     CheckContext,
     finding::{CheckReport, DoctorFinding},
 };
-use crate::cmd::models::model_status;
 
 /// Same as `homard models status`, for every agent.
-pub(super) fn check(context: &CheckContext) -> CheckReport {
+pub fn check(context: &CheckContext) -> CheckReport {
     let Some(loaded) = &context.loaded else { return CheckReport::without_config() };
     let (mut summary, mut findings) = (Vec::new(), Vec::new());
+    let models = ModelsContext::of(loaded, context.paths.clone());
     for agent in loaded.config.agents.members() {
         let id = agent.id.to_string();
-        match model_status(loaded, &context.paths, Some(&id)) {
+        match ModelStatus::find(&models, Some(&id)) {
             Ok(status) => {
                 // A running gateway knows the current state better than the file, which it writes only at intervals; it
                 // is queried separately.
@@ -26,7 +29,7 @@ pub(super) fn check(context: &CheckContext) -> CheckReport {
             }
             Err(error) => {
                 let remedy = format!("see: homard models status --agent {id}");
-                findings.push(DoctorFinding::problem(format!("agent {id} has no usable model: {error:#}"), remedy));
+                findings.push(DoctorFinding::problem(format!("agent {id} has no usable model: {error}"), remedy));
             }
         }
     }

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use homard_app::plugins::PluginList;
 use homard_plugins::{DiscoveredPlugin, FILE_NAMES, config_problems, fingerprint};
+use homard_render::{plugins::entry, shell_quote};
 use homard_settings::Text;
 
-use super::{super::PluginList, PluginCheck, PluginFinding};
-use crate::render::{plugins::entry, shell_quote};
+use super::{PluginCheck, PluginFinding};
 
 /// Returns findings about an enabled plugin: its config, files and variables.
 pub(super) fn findings(list: &PluginList, candidate: &DiscoveredPlugin) -> Vec<PluginFinding> {

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use homard_journal::lock;
 use serde_json::Value;
 
-use super::{
+use crate::{
     CheckContext,
     finding::{CheckReport, DoctorFinding},
     fix::Fix,
@@ -18,12 +18,12 @@ const MIN_AGE_MS: u64 = 10 * 60 * 1000;
 const MAX_NAMED: usize = 3;
 
 /// Returns true for the directory of an interrupted installation.
-pub(super) fn is_install(path: &Path) -> bool {
+pub fn is_install(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(".install-"))
 }
 
 /// Checks the names of all listed files.
-pub(super) fn check(context: &CheckContext) -> CheckReport {
+pub fn check(context: &CheckContext) -> CheckReport {
     let files = || context.listing.entries.iter();
     let drafts = files().filter(|file| is_draft(file, context.now_ms)).map(|file| {
         let message = format!("{} was left by a process that was stopped while writing", file.path.display());

@@ -2,19 +2,21 @@
 
 use std::{net::Ipv4Addr, time::Duration};
 
-use homard_client::GatewayTarget;
+use homard_client::{ConnectResult, GatewayClient, GatewayTarget};
+use homard_render::outage_name;
 use homard_settings::paths::{self, PORT};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::{net::TcpStream, time::timeout};
 
-use super::{
+use crate::{
     CheckContext,
     finding::{CheckReport, DoctorFinding},
 };
-use crate::cmd::{health::name, query::CommandContext};
 
 /// Timeout for a local port.
-const TIMEOUT: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout for the gateway's response.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What answered at the gateway's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,37 +37,41 @@ enum ProbeResult {
 }
 
 /// Connects to the gateway and evaluates the result.
-pub(super) async fn check(context: &CheckContext) -> CheckReport {
+pub async fn check(context: &CheckContext) -> CheckReport {
     let Some(loaded) = &context.loaded else { return CheckReport::without_config() };
     let config = &loaded.config;
-    let setup = match context.setup(loaded) {
-        Ok(setup) => setup,
+    let target = match GatewayTarget::find(None, None, loaded, &context.paths) {
+        Ok(target) => target,
         Err(error) => {
             let remedy = "correct the setting or file that the message names; see: homard docs gateway";
-            return CheckReport::new("", vec![DoctorFinding::problem(format!("{error:#}"), remedy)]);
+            return CheckReport::new("", vec![DoctorFinding::problem(error.to_string(), remedy)]);
         }
     };
-    let target = &setup.target;
     let holder = context.holder.as_ref().map(ToString::to_string);
     let port = paths::port().ok().flatten().or(config.gateway.port).unwrap_or(PORT);
     let probe = if target.is_own && holder.is_none() {
-        let connected = timeout(TIMEOUT, TcpStream::connect((Ipv4Addr::LOCALHOST, port))).await;
+        let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect((Ipv4Addr::LOCALHOST, port))).await;
         if matches!(connected, Ok(Ok(_))) { ProbeResult::OtherProgram } else { ProbeResult::NotRunning }
     } else {
-        ask(&setup).await
+        ask(&target).await
     };
-    evaluate(&probe, target, holder.as_deref(), port)
+    evaluate(&probe, &target, holder.as_deref(), port)
 }
 
-async fn ask(setup: &CommandContext) -> ProbeResult {
-    match setup.query("health").await {
-        Ok(None) => ProbeResult::NotRunning,
-        Ok(Some(health)) => ProbeResult::Gateway {
+async fn ask(target: &GatewayTarget) -> ProbeResult {
+    let mut client = match GatewayClient::connect(target, &["operator.read"], &[]).await {
+        Ok(ConnectResult::Gateway(client)) => client,
+        Ok(ConnectResult::NotRunning) => return ProbeResult::NotRunning,
+        Err(error) => return ProbeResult::Error(error.to_string()),
+    };
+    match timeout(TIMEOUT, client.call("health", json!({}))).await {
+        Err(_) => ProbeResult::Error(format!("the gateway at {} does not answer", target.url)),
+        Ok(Err(error)) => ProbeResult::Error(error.to_string()),
+        Ok(Ok(health)) => ProbeResult::Gateway {
             is_healthy: health.get("ok") != Some(&Value::Bool(false)),
             notice: health.get("notice").and_then(Value::as_str).map(str::to_owned),
             down: down(&health),
         },
-        Err(error) => ProbeResult::Error(format!("{error:#}")),
     }
 }
 
@@ -73,8 +79,9 @@ fn down(health: &Value) -> Vec<String> {
     let all = health["degraded"].as_array().into_iter().flatten();
     let verb =
         |outage: &Value| if matches!(outage["part"].as_str(), Some("plugin" | "hook")) { "fails" } else { "is down" };
-    let line =
-        |outage: &Value| format!("{} {}: {}", name(outage), verb(outage), outage["why"].as_str().unwrap_or_default());
+    let line = |outage: &Value| {
+        format!("{} {}: {}", outage_name(outage), verb(outage), outage["why"].as_str().unwrap_or_default())
+    };
     all.map(line).collect()
 }
 

@@ -1,15 +1,14 @@
 //! Checks that every enabled channel has its credentials. Its connection state is reported by the gateway.
 
-use homard_settings::channel_kinds::CHANNEL_KINDS;
+use homard_settings::channel_kinds::{CHANNEL_KINDS, missing_credential};
 
-use super::{
+use crate::{
     CheckContext,
     finding::{CheckReport, DoctorFinding},
 };
-use crate::cmd::channels::missing_credential;
 
 /// Same as `homard channels list`. While a gateway runs, its health report is more accurate.
-pub(super) fn check(context: &CheckContext) -> CheckReport {
+pub fn check(context: &CheckContext) -> CheckReport {
     let Some(loaded) = &context.loaded else { return CheckReport::without_config() };
     let (mut summary, mut findings) = (Vec::new(), Vec::new());
     for (name, channel) in &loaded.config.channels {

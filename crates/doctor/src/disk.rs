@@ -2,7 +2,7 @@
 
 use homard_journal::checkup::{DiskStatus, disk_status};
 
-use super::{
+use crate::{
     CheckContext,
     finding::{CheckReport, DoctorFinding},
 };
@@ -11,7 +11,7 @@ use super::{
 const LOW_SPACE: u64 = 512 << 20;
 
 /// Checks the disk of the state directory, or of its nearest existing ancestor.
-pub(super) fn check(context: &CheckContext) -> CheckReport {
+pub fn check(context: &CheckContext) -> CheckReport {
     let state = &context.paths.state;
     let Some(existing) = state.ancestors().find(|folder| folder.is_dir()) else {
         return CheckReport::new("unknown", Vec::new());

@@ -3,14 +3,13 @@
 
 use std::{os::unix::fs::symlink, path::PathBuf, process::Stdio, time::Duration};
 
+use homard_app::plugins::{PluginList, offline_host};
 use homard_plugins::{PluginSetup, Plugins, ProcessState, Settings, which_node};
+use homard_render::duration;
 use tokio::{
     process::Command,
     time::{Instant, timeout},
 };
-
-use super::super::{PluginList, host};
-use crate::render::duration;
 
 /// Timeout for a plugin's start, with everything that belongs to it.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -19,6 +18,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 const NODE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The result of a start.
+#[derive(Debug)]
 pub(super) struct StartTrial {
     /// Time until the plugin was ready.
     pub(super) took: Duration,
@@ -36,7 +36,7 @@ pub(super) async fn start(list: &PluginList, id: &str) -> Result<StartTrial, Str
     symlink(list.setup.state.join("extensions"), scratch.path().join("extensions")).map_err(prepare_error)?;
     let settings = Settings { allow: vec![id.to_owned()], ..list.setup.settings.clone() };
     let setup = PluginSetup { settings, state: scratch.path().to_owned(), ..list.setup.clone() };
-    let host = host(&setup);
+    let host = offline_host(&setup);
     let plugins = Plugins::open(setup, &host);
     let started_at = Instant::now();
     let is_late = timeout(START_TIMEOUT, plugins.start_all()).await.is_err();
@@ -57,7 +57,7 @@ pub(super) async fn start(list: &PluginList, id: &str) -> Result<StartTrial, Str
 }
 
 /// Returns version and path of the Node that runs OpenClaw plugins. An error says what to do.
-pub(in crate::cmd) async fn node(setup: &PluginSetup) -> Result<String, String> {
+pub async fn node(setup: &PluginSetup) -> Result<String, String> {
     let path = setup.env.get("PATH").map(String::as_str).unwrap_or_default();
     let node: PathBuf = which_node(setup.settings.node.as_deref(), path).await?;
     let mut command = Command::new(&node);

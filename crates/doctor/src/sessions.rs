@@ -2,15 +2,14 @@
 
 use homard_journal::checkup::{DamageKind, DatabaseStatus, FileDamage, TranscriptReport, database_status, transcripts};
 
-use super::{
+use crate::{
     CheckContext,
     finding::{CheckReport, DoctorFinding},
     fix::Fix,
 };
-use crate::render;
 
 /// Reads all transcripts, and checks the journal unless a process holds it.
-pub(super) fn check(context: &CheckContext) -> CheckReport {
+pub fn check(context: &CheckContext) -> CheckReport {
     let state = &context.paths.state;
     let is_held = context.holder.is_some();
     let journal = match database_status(state) {
@@ -47,7 +46,7 @@ pub(super) fn check(context: &CheckContext) -> CheckReport {
         DatabaseStatus::InUse => "the journal is in use",
         DatabaseStatus::Corrupt(_) | DatabaseStatus::Unusable(_) => "the journal cannot be used",
     };
-    let summary = format!("{} can be read, {journal_state}", render::count(found.count, "transcript"));
+    let summary = format!("{} can be read, {journal_state}", homard_render::count(found.count, "transcript"));
     CheckReport::new(summary, findings)
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{
+use crate::{
     CheckContext,
     finding::{CheckReport, DoctorFinding},
     fix::Fix,
@@ -19,7 +19,7 @@ const SECRET_FILES: [&str; 6] =
 const SECRET_FOLDERS: [&str; 3] = ["credentials", "devices", "identity"];
 
 /// Checks the listed files and the config file, which may be elsewhere.
-pub(super) fn check(context: &CheckContext) -> CheckReport {
+pub fn check(context: &CheckContext) -> CheckReport {
     let state = &context.paths.state;
     if !state.exists() {
         return CheckReport::new(format!("{} does not exist yet", state.display()), Vec::new());

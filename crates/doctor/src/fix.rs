@@ -11,7 +11,7 @@ use homard_runtime::Ambient;
 
 /// A repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Fix {
+pub enum Fix {
     /// Sets the permissions of a file or directory.
     Mode(PathBuf, u32),
     /// Removes a file or directory that is not needed.
@@ -21,7 +21,7 @@ pub(super) enum Fix {
 }
 
 /// Applies a repair and describes it; an error says why it failed.
-pub(super) async fn apply(fix: &Fix, state: &Path) -> Result<String, String> {
+pub async fn apply(fix: &Fix, state: &Path) -> Result<String, String> {
     let failed = |error: std::io::Error| error.to_string();
     match fix {
         Fix::Mode(path, mode) => {

@@ -3,12 +3,11 @@
 
 use std::collections::HashMap;
 
-use anyhow::Result;
-use homard_app::secrets;
 use homard_config::redact;
+use homard_secrets::Secrets;
 use serde_json::Value;
 
-use super::{query::CommandContext, sessions::MessageSource};
+use crate::{Error, MessageSource};
 
 /// In place of a masked value.
 const MASK: &str = "***";
@@ -16,16 +15,17 @@ const MASK: &str = "***";
 const SECRET_NAMES: [&str; 7] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTHORIZATION"];
 
 /// Masks the secrets in arguments.
-pub(super) struct ArgumentMask(homard_secrets::Secrets);
+#[derive(Debug)]
+pub struct ArgumentMask(Secrets);
 
 impl ArgumentMask {
-    /// Knows the secrets of the config, the environment and the gateway.
-    pub(super) fn new(setup: &CommandContext) -> Self {
-        Self(secrets::of_config(&setup.loaded, &setup.paths))
+    /// Masks these secrets, too.
+    pub fn new(secrets: Secrets) -> Self {
+        Self(secrets)
     }
 
     /// Returns the arguments without known secrets, values with the name of a secret, and passwords in commands.
-    pub(super) fn masked(&self, arguments: &Value) -> Value {
+    pub fn masked(&self, arguments: &Value) -> Value {
         let mut masked = redact::redact(arguments);
         self.0.mask_value(&mut masked);
         mask_texts(&mut masked);
@@ -34,17 +34,20 @@ impl ArgumentMask {
 }
 
 /// A tool call in a transcript.
-pub(super) struct RecordedCall {
-    pub(super) name: String,
-    pub(super) arguments: Value,
+#[derive(Debug)]
+pub struct RecordedCall {
+    /// The name of the tool.
+    pub name: String,
+    /// Its arguments, not masked.
+    pub arguments: Value,
 }
 
 /// Returns the calls of a session by their id; `None` if its key refers to another transcript by now.
-pub(super) async fn calls_of(
-    source: &mut MessageSource<'_>,
+pub async fn calls_of(
+    source: &mut MessageSource,
     key: &str,
     session_id: Option<&str>,
-) -> Result<Option<HashMap<String, RecordedCall>>> {
+) -> Result<Option<HashMap<String, RecordedCall>>, Error> {
     let Some(conversation) = source.conversation(key, None).await? else { return Ok(None) };
     if session_id.is_some_and(|id| id != conversation.session_id) {
         return Ok(None);
@@ -139,7 +142,7 @@ mod tests {
 
     #[test]
     fn known_secrets_and_secret_fields_are_masked() {
-        let mask = ArgumentMask(homard_secrets::Secrets::new(["correct-horse-battery".to_owned()]));
+        let mask = ArgumentMask(Secrets::new(["correct-horse-battery".to_owned()]));
         let masked = mask.masked(&json!({"command": "echo correct-horse-battery", "apiKey": "abcdef", "n": 1}));
         assert!(!masked.to_string().contains("horse") && !masked.to_string().contains("abcdef"), "{masked}");
         assert_eq!(masked["n"], 1);

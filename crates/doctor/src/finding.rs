@@ -4,39 +4,38 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::fix::Fix;
-use crate::render;
+use crate::fix::Fix;
 
 /// The result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct CheckReport {
+pub struct CheckReport {
     /// Short description of the state.
-    pub(super) summary: String,
-    pub(super) findings: Vec<DoctorFinding>,
+    pub summary: String,
+    pub findings: Vec<DoctorFinding>,
     /// True if the check could not be made.
     is_skipped: bool,
 }
 
 impl CheckReport {
-    pub(super) fn new(summary: impl Into<String>, findings: Vec<DoctorFinding>) -> Self {
+    pub fn new(summary: impl Into<String>, findings: Vec<DoctorFinding>) -> Self {
         Self { summary: summary.into(), findings, is_skipped: false }
     }
 
     /// Returns the report of a check that needs a config when there is no valid one.
-    pub(super) fn without_config() -> Self {
+    pub fn without_config() -> Self {
         let summary = "not checked: the config is not valid".to_owned();
         Self { summary, findings: Vec::new(), is_skipped: true }
     }
 
     /// Returns true if the user has to act.
-    pub(super) fn needs_action(&self) -> bool {
+    pub fn needs_action(&self) -> bool {
         self.findings.iter().any(DoctorFinding::needs_action)
     }
 
     /// Returns the report as JSON.
-    pub(super) fn document(&self, check: &str) -> Value {
+    pub fn document(&self, check: &str) -> Value {
         let findings: Vec<Value> = self.findings.iter().map(DoctorFinding::document).collect();
-        let summary = render::strip_controls(&self.summary);
+        let summary = homard_render::strip_controls(&self.summary);
         let is_ok = !self.needs_action() && !self.is_skipped;
         let mut document = json!({"check": check, "ok": is_ok, "summary": summary, "findings": findings});
         if self.is_skipped {
@@ -46,7 +45,7 @@ impl CheckReport {
     }
 
     /// Returns the rows of the report: the check, a status word, and a sentence.
-    pub(super) fn rows(&self, check: &str) -> Vec<Vec<String>> {
+    pub fn rows(&self, check: &str) -> Vec<Vec<String>> {
         let mut rows = Vec::new();
         if !self.findings.iter().any(|finding| finding.level == FindingSeverity::Problem) {
             let status = if self.is_skipped { "skipped" } else { "ok" };
@@ -54,7 +53,7 @@ impl CheckReport {
         }
         rows.extend(self.findings.iter().flat_map(DoctorFinding::rows));
         let line = |(at, [status, text]): (usize, [String; 2])| {
-            let text = render::strip_controls(&text).replace('\n', " ");
+            let text = homard_render::strip_controls(&text).replace('\n', " ");
             vec![if at == 0 { check } else { "" }.to_owned(), status, text]
         };
         rows.into_iter().enumerate().map(line).collect()
@@ -63,7 +62,7 @@ impl CheckReport {
 
 /// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FindingSeverity {
+pub enum FindingSeverity {
     /// The user has to act.
     Problem,
     /// For information.
@@ -72,40 +71,40 @@ pub(super) enum FindingSeverity {
 
 /// A problem or a note.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct DoctorFinding {
-    pub(super) level: FindingSeverity,
+pub struct DoctorFinding {
+    pub level: FindingSeverity,
     /// Description; a complete sentence that names the subject.
-    pub(super) message: String,
+    pub message: String,
     /// The file or directory, if it is one.
-    pub(super) file: Option<PathBuf>,
+    pub file: Option<PathBuf>,
     /// What the user should do.
-    pub(super) remedy: String,
+    pub remedy: String,
     /// The action of `--fix`, if it is safe.
-    pub(super) fix: Option<Fix>,
+    pub fix: Option<Fix>,
     /// The result of that action.
-    pub(super) fixed: Option<Result<String, String>>,
+    pub fixed: Option<Result<String, String>>,
 }
 
 impl DoctorFinding {
-    pub(super) fn problem(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub fn problem(message: impl Into<String>, remedy: impl Into<String>) -> Self {
         let (message, remedy) = (message.into(), remedy.into());
         Self { level: FindingSeverity::Problem, message, file: None, remedy, fix: None, fixed: None }
     }
 
-    pub(super) fn note(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub fn note(message: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { level: FindingSeverity::Note, ..Self::problem(message, remedy) }
     }
 
-    pub(super) fn at(self, file: impl Into<PathBuf>) -> Self {
+    pub fn at(self, file: impl Into<PathBuf>) -> Self {
         Self { file: Some(file.into()), ..self }
     }
 
-    pub(super) fn fixed_by(self, fix: Fix) -> Self {
+    pub fn fixed_by(self, fix: Fix) -> Self {
         Self { fix: Some(fix), ..self }
     }
 
     /// Returns true if the user has to act.
-    pub(super) fn needs_action(&self) -> bool {
+    pub fn needs_action(&self) -> bool {
         self.level == FindingSeverity::Problem && !matches!(self.fixed, Some(Ok(_)))
     }
 
@@ -115,15 +114,15 @@ impl DoctorFinding {
             FindingSeverity::Note => "note",
         };
         let mut document = json!({
-            "level": level, "message": render::strip_controls(&self.message), "toDo": render::strip_controls(&self.remedy),
+            "level": level, "message": homard_render::strip_controls(&self.message), "toDo": homard_render::strip_controls(&self.remedy),
             "fixable": self.fix.is_some(),
         });
         if let Some(place) = &self.file {
             document["place"] = json!(place);
         }
         match &self.fixed {
-            Some(Ok(action)) => document["fixed"] = render::strip_controls(action).into(),
-            Some(Err(error)) => document["notFixed"] = render::strip_controls(error).into(),
+            Some(Ok(action)) => document["fixed"] = homard_render::strip_controls(action).into(),
+            Some(Err(error)) => document["notFixed"] = homard_render::strip_controls(error).into(),
             None => {}
         }
         document

@@ -1,15 +1,15 @@
 //! Checks that commands of agents are sandboxed.
 
 use homard_app::toolbox;
-use homard_tools::sandbox::{AccessMode, Tier};
+use homard_sandbox::{AccessMode, Tier};
 
-use super::{
+use crate::{
     CheckContext,
     finding::{CheckReport, DoctorFinding},
 };
 
 /// Runs a short form of `homard sandbox explain`.
-pub(super) fn check(context: &CheckContext) -> CheckReport {
+pub fn check(context: &CheckContext) -> CheckReport {
     let Some(loaded) = &context.loaded else { return CheckReport::without_config() };
     evaluate(homard_settings::sandbox_policy(&loaded.config, &context.paths).mode, &toolbox::tier())
 }

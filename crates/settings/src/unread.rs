@@ -66,8 +66,19 @@ fn only_listed_fields_may_stay_unread() {
 }
 
 /// The crates that interpret the config.
-const READERS: [&str; 10] =
-    ["app", "channel-runtime", "client", "credentials", "homard", "import", "logging", "render", "settings", "setup"];
+const READERS: [&str; 11] = [
+    "app",
+    "channel-runtime",
+    "client",
+    "credentials",
+    "doctor",
+    "homard",
+    "import",
+    "logging",
+    "render",
+    "settings",
+    "setup",
+];
 
 /// Text of all files of the crates that interpret the config, without comments.
 fn code() -> String {

@@ -530,19 +530,19 @@ async fn r42_a_device_token_is_valid_until_it_is_rotated_or_revoked() {
 async fn a_device_that_rotates_or_revokes_its_own_token_gets_the_response() {
     let gateway = TestGateway::new(says(&["hi"])).await;
     let scopes = json!(["operator.read", "operator.pairing"]);
-    let (mut socket, hello) = connect_device(&gateway, None, scopes).await;
+    let (mut socket, hello) = connect_device(&gateway, None, scopes.clone()).await;
     let mut token = hello["payload"]["auth"]["deviceToken"].as_str().unwrap().to_owned();
     let device = socket.ask("l", "device.pair.list", json!({})).await["payload"]["paired"][0]["deviceId"].clone();
     let role = json!({"deviceId": device, "role": "operator"});
     let close_reason = Some((1008, "device token revoked".to_owned()));
     for _ in 0..20 {
-        let (mut socket, hello) = connect_device(&gateway, Some(&token), json!(["operator.pairing"])).await;
+        let (mut socket, hello) = connect_device(&gateway, Some(&token), scopes.clone()).await;
         assert_eq!(hello["ok"], true, "{hello}");
         let rotated = socket.ask("r", "device.token.rotate", role.clone()).await;
         token = rotated["payload"]["token"].as_str().unwrap_or_else(|| panic!("{rotated}")).to_owned();
         assert_eq!(socket.read_to_close().await.1, close_reason);
     }
-    let (mut socket, _) = connect_device(&gateway, Some(&token), json!(["operator.pairing"])).await;
+    let (mut socket, _) = connect_device(&gateway, Some(&token), scopes.clone()).await;
     assert_eq!(socket.ask("v", "device.token.revoke", role).await["ok"], true);
     assert_eq!(socket.read_to_close().await.1, close_reason);
 }

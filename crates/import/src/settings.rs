@@ -8,7 +8,7 @@ use std::{
 
 use homard_approvals::ApprovalPolicy;
 use homard_credentials::auth_profiles;
-use homard_settings::{Config, paths::Paths};
+use homard_settings::{Config, paths::Paths, unsupported_channel_keys};
 use serde_json::{Map, Value};
 
 use super::{
@@ -81,7 +81,7 @@ fn chosen_config(
         plan.warn(&from.display(), "includes other files with $include; they are not imported");
     }
     let read = Config::read(to, &text);
-    for (path, why) in read.config.unsupported_channels() {
+    for (path, why) in unsupported_channel_keys(&read.config) {
         plan.warn(&path, &why);
     }
     for problem in read.problems {

@@ -33,6 +33,7 @@ use homard_runtime::ambient::iso;
 
 use crate::paths::Paths;
 
+pub use check::channels::unsupported_channels as unsupported_channel_keys;
 pub use error::Error;
 pub use model_names::{DEMO, ModelNames, NamedModel};
 pub use sandbox_policy::sandbox_policy;
@@ -131,7 +132,7 @@ pub fn outages(loaded: &LoadedConfig<Config>) -> Vec<String> {
 
 /// Returns the channels of a config that this version does not support, each as a sentence.
 pub fn unsupported_channels(config: &Config) -> Vec<String> {
-    check::channels::unsupported_channels(config).iter().map(|(path, message)| format!("{path} {message}")).collect()
+    unsupported_channel_keys(config).iter().map(|(path, message)| format!("{path} {message}")).collect()
 }
 
 /// Returns the names in tool lists that are probably misspelt, each as a sentence.

@@ -16,7 +16,7 @@ use crate::{
 const NO_CHANNELS: [&str; 2] = ["defaults", "modelByChannel"];
 
 /// Returns the enabled channels that this version does not support.
-pub(crate) fn unsupported_channels(config: &Config) -> FoundProblems {
+pub fn unsupported_channels(config: &Config) -> FoundProblems {
     let is_unsupported = |(name, channel): &(&String, &Channel)| {
         let kind = name.trim().to_lowercase();
         let is_known = CHANNEL_KINDS.iter().any(|(known, _)| *known == kind) || NO_CHANNELS.contains(&name.as_str());

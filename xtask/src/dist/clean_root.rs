@@ -61,7 +61,7 @@ impl CleanRoot<'_> {
             .arg("--bind")
             .arg(self.0)
             .args(["/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run"]);
-        command.args(["--cap-add", "ALL", "--die-with-parent", "--"]).args(args);
+        command.args(["--cap-add", "ALL", "--chdir", "/tmp", "--die-with-parent", "--"]).args(args);
         command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("HOME", "/root");
         command
     }
@@ -119,7 +119,17 @@ impl CleanRoot<'_> {
             "--gid",
             "10001",
         ]);
-        command.args(["--die-with-parent", "--clearenv", "--setenv", "PATH", "/usr/bin:/bin", "--setenv", "HOME"]);
+        command.args([
+            "--chdir",
+            "/tmp",
+            "--die-with-parent",
+            "--clearenv",
+            "--setenv",
+            "PATH",
+            "/usr/bin:/bin",
+            "--setenv",
+            "HOME",
+        ]);
         command.args(["/var/lib/homard", "--setenv", "HOMARD_STATE_DIR", "/var/lib/homard", "--", "homard"]).args(args);
         command.stdout(Stdio::piped());
         command

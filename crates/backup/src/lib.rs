@@ -1,10 +1,13 @@
 //! A copy of the state directory, also of one that a gateway uses, and its restoration.
 //!
 //! The database is copied first, by the process that owns it; every other file afterwards. A transcript may then have
-//! more lines than the database knows, as after a crash, and never fewer. Start with [`back_up`] and [`restore`]; how the
+//! more lines than the database knows, as after a crash, and never fewer. The manifest has the digests of all files. A
+//! backup is a directory or, packed by `archive`, one file. Start with [`back_up`] and [`restore`]; how the
 //! gateway is asked for a snapshot of its database is for the caller.
 
+mod archive;
 mod copy;
+mod digests;
 
 use std::{
     fs::{self, OpenOptions},
@@ -23,9 +26,12 @@ use homard_service::supervisor;
 use homard_store::StoreReader as _;
 use serde_json::{Value, json};
 
-use self::copy::{copy, copy_file, create, private_folder};
+use self::{
+    copy::{copy, copy_file, create, private_folder},
+    digests::Digests,
+};
 
-pub use self::copy::CopyCount;
+pub use self::{archive::Staging, copy::CopyCount};
 
 /// File that describes a backup.
 const MANIFEST: &str = "homard-backup.json";
@@ -142,6 +148,7 @@ fn write_manifest(state: State<'_>, target: &Path, count: &CopyCount) -> Result<
     let document = json!({
         "format": FORMAT, "homard": env!("CARGO_PKG_VERSION"), "createdAt": iso(Ambient::system().now_ms()),
         "stateDir": state.directory, "files": count.files, "bytes": count.bytes, "skipped": count.skipped,
+        "sha256": digests::digests(target)?,
     });
     let path = target.join(MANIFEST);
     let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
@@ -220,9 +227,12 @@ pub enum Replace {
     Rename,
 }
 
-/// Copies a backup to the place of a state directory, as soon as the copy was opened like a gateway would.
+/// Copies a backup, a directory or an archive, to the place of a state directory, as soon as its files were verified and the
+/// copy was opened like a gateway would.
 pub async fn restore(source: &Path, state: &Path, replace: Replace) -> Result<Restored, Error> {
-    check_manifest(source)?;
+    let unpacked = source.is_file().then(|| archive::unpack(source, state)).transpose()?;
+    let source = unpacked.as_ref().map_or(source, |folder| folder.path());
+    let expected = read_manifest(source)?;
     if lock::holder(state).is_some() || matches!(database_status(state), DatabaseStatus::InUse) {
         let text = format!("the state directory {} is in use; stop the gateway first", state.display());
         return Err(Error::Locked(text));
@@ -234,6 +244,10 @@ pub async fn restore(source: &Path, state: &Path, replace: Replace) -> Result<Re
             state.display()
         );
         return Err(Error::Exists(text));
+    }
+    // Backups of early versions have no digests.
+    if let Some(expected) = expected {
+        digests::verify(source, &expected)?;
     }
     let now = Ambient::system().now_ms();
     let beside = |suffix: &str| {
@@ -270,14 +284,20 @@ async fn restore_into(source: &Path, new: &Path, count: &mut CopyCount) -> Resul
     Ok(sessions)
 }
 
-fn check_manifest(source: &Path) -> Result<(), Error> {
+/// Checks that a directory is a complete backup, and returns the digests of its files.
+fn read_manifest(source: &Path) -> Result<Option<Digests>, Error> {
     let path = source.join(MANIFEST);
     let text = fs::read(&path).map_err(|error| {
         Error::Usage(format!("{} is not a complete backup: {}: {error}", source.display(), path.display()))
     })?;
     let manifest: Value = serde_json::from_slice(&text).unwrap_or_default();
     match manifest["format"].as_u64() {
-        Some(FORMAT) => Ok(()),
+        Some(FORMAT) => match &manifest["sha256"] {
+            Value::Null => Ok(None),
+            digests => serde_json::from_value(digests.clone())
+                .map(Some)
+                .map_err(|error| Error::Invalid(format!("{} is not valid: {error}", path.display()))),
+        },
         Some(newer) => Err(Error::Usage(format!("{} has format {newer}; use a newer Homard", path.display()))),
         None => Err(Error::Usage(format!("{} does not describe a backup", path.display()))),
     }

@@ -1,9 +1,9 @@
 //! `homard backup` and `homard restore`: a copy of the state directory, also of one that a gateway uses.
 
-use std::path::{self, PathBuf};
+use std::path::{self, Path, PathBuf};
 
 use anyhow::Result;
-use homard_backup::{DatabaseSource, Replace, State, back_up, discard, prepare};
+use homard_backup::{DatabaseSource, Replace, Staging, State, back_up, discard, prepare};
 use homard_settings::paths::Paths;
 use serde_json::{Value, json};
 
@@ -14,10 +14,15 @@ use crate::{cli_error::CliError, render};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard backup /mnt/backup/homard-monday
+  homard backup --output /mnt/backup/homard-monday.tar.zst   one file
   homard backup /mnt/backup/homard-monday --json")]
 pub(super) struct Backup {
-    /// New directory; pack it with tar for a single file
-    directory: PathBuf,
+    /// New directory
+    #[arg(required_unless_present = "output")]
+    directory: Option<PathBuf>,
+    /// New file instead of a directory, whose name ends with .tar.zst, .tar.gz or .tgz
+    #[arg(long, value_name = "FILE", conflicts_with = "directory")]
+    output: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,
@@ -29,7 +34,7 @@ pub(super) struct Backup {
   homard restore /mnt/backup/homard-monday
   homard restore /mnt/backup/homard-monday --force   keep the present state under another name")]
 pub(super) struct Restore {
-    /// Directory that homard backup wrote
+    /// Directory or file that homard backup wrote
     directory: PathBuf,
     /// Replace a state directory with content; it is renamed, not deleted
     #[arg(long)]
@@ -42,7 +47,12 @@ pub(super) struct Restore {
 pub(super) async fn backup(args: &Backup) -> Result<()> {
     let setup = CommandContext::load()?;
     let state = State { directory: &setup.paths.state, config: &setup.paths.config };
-    let target = path::absolute(&args.directory)?;
+    let staging =
+        args.output.as_deref().map(path::absolute).transpose()?.as_deref().map(Staging::create).transpose()?;
+    let target = match (&staging, &args.directory) {
+        (Some(staging), _) => staging.target(),
+        (None, directory) => path::absolute(directory.as_deref().unwrap_or(Path::new(".")))?,
+    };
     prepare(state.directory, &target)?;
     let database = match database(&setup).await {
         Ok(database) => database,
@@ -52,6 +62,10 @@ pub(super) async fn backup(args: &Backup) -> Result<()> {
         }
     };
     let count = back_up(state, &target, database).await?;
+    let target = match staging {
+        Some(staging) => staging.pack()?,
+        None => target,
+    };
     let files = render::count(count.files, "file");
     let text =
         format!("backed up {files} to {}\nrestore it with: homard restore {}", target.display(), target.display());

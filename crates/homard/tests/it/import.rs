@@ -542,7 +542,7 @@ fn unusable_or_conflicting_skills_and_jobs_are_reported() {
 }
 
 /// The state of a real OpenClaw 2026.9.6; see `record.py` beside the SQL.
-fn openclaw_of_2026_9(server: &str) -> TempDir {
+pub(crate) fn openclaw_of_2026_9(server: &str) -> TempDir {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../import/tests/golden/2026.9.6");
     let root = tempfile::tempdir().unwrap();
     for (name, database) in

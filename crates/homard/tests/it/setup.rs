@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{
     home::{Home, Process, run_command, terminal},
+    import::openclaw_of_2026_9,
     models::files,
     provider_api::{ApiStyle, KeyedServer},
 };
@@ -122,6 +123,20 @@ fn the_state_of_openclaw_is_imported_first() {
     copy(&source, &other.state().parent().unwrap().join(".openclaw"));
     let refused = run_command(command(&other, &["setup", "--yes", "--no-import"]));
     assert_eq!((refused.code, other.state().join("homard.json").exists()), (Some(1), false), "{refused:?}");
+}
+
+#[test]
+fn the_state_of_a_real_openclaw_2026_9_is_imported_and_answers() {
+    let (home, server) = (Home::new(), KeyedServer::start(ApiStyle::Chat));
+    copy(openclaw_of_2026_9(&server.base()).path(), &home.state().parent().unwrap().join(".openclaw"));
+    let output = run_command(command(&home, &["setup", "--json"]));
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let document = output.json();
+    assert_eq!((&document["model"], &document["test"]["answer"]), (&json!("fake/m"), &json!("By chat")));
+    let new = ["sessions", "cronJobs", "senders", "devices"].map(|kind| &document["import"][kind]["new"]);
+    assert_eq!(new, [2, 2, 1, 1]);
+    let answered = home.run(&["agent", "-m", "And now?", "--session-key", "agent:main:notes"]);
+    assert_eq!(answered.stdout, "By chat\n", "{answered:?}");
 }
 
 #[test]

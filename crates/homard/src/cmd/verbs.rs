@@ -41,7 +41,7 @@ const BINARY: &str =
     "Homard is one program file: replace it to update, delete it to uninstall; see: homard docs operations";
 
 /// Commands of OpenClaw, and what to type instead.
-const HINTS: [(&[&str], &str); 80] = [
+const HINTS: [(&[&str], &str); 79] = [
     (&["onboard"], SETUP),
     (&["configure"], SETUP),
     (&["tui"], CHAT),
@@ -108,7 +108,6 @@ const HINTS: [(&[&str], &str); 80] = [
     (&["zoommeetings"], NONE),
     (&["promos"], NONE),
     (&["proxy"], NONE),
-    (&["secrets"], "list credentials with: homard models auth list\nmore about credentials: homard docs security"),
     (&["tasks"], "list runs with: homard runs list\nlist jobs with: homard cron list"),
     (&["telemetry"], "Homard sends no telemetry; what it measures for you: homard docs operations"),
     (

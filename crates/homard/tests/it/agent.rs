@@ -128,9 +128,8 @@ fn a_model_that_cannot_be_used_is_named() {
 #[test]
 fn openclaw_commands_name_their_homard_equivalents() {
     let home = Home::new();
-    let output = home.run(&["gateway", "start"]);
-    let expected = "error: unknown command `gateway start`\nhomard gateway runs in the foreground; a service manager starts \
-                    and stops it\n";
+    let output = home.run(&["gateway", "probe"]);
+    let expected = "error: unknown command `gateway probe`\ncheck the installation with: homard doctor\n";
     assert_eq!((output.code, output.stdout.as_str(), output.stderr.as_str()), (Some(2), "", expected));
 }
 

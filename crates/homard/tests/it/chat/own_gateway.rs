@@ -77,7 +77,10 @@ async fn two_chats_share_a_gateway_and_the_second_one_outlives_the_first() {
     let [Some(one), Some(two)] = chats else {
         return skip("two chats", "tmux is not installed");
     };
-    // Both start at the same time, so either may have started the gateway.
+    // Both start at the same time, so either may have started the gateway. Before the chat reads the terminal, keys of a
+    // message and its Enter would count as one paste.
+    one.shows("Ask anything");
+    two.shows("Ask anything");
     ask(&one, "one");
     ask(&two, "two");
     let started = |tmux: &Tmux<'_>| tmux.everything().contains("one was started for this chat");

@@ -24,7 +24,7 @@ use crate::{
 
 pub(crate) use accept::Acceptance;
 pub(crate) use commit::{Commit, StagedEvents};
-pub(crate) use stored::Stored;
+pub(crate) use stored::StoredValue;
 
 /// Events of one run.
 #[derive(Debug)]
@@ -285,7 +285,7 @@ impl Tape {
     ///
     /// For entries that a resumed run reads from its transcript, the end of an absorbed message (in the commit of its
     /// host run), and a compaction that is found after a restart. Everything else uses [`Commit::stored_event`].
-    pub(crate) fn emit_stored(self: &Arc<Self>, at: u64, event: Stored<StoredEvent>) {
+    pub(crate) fn emit_stored(self: &Arc<Self>, at: u64, event: StoredValue<StoredEvent>) {
         self.append(at, event.into_inner().into());
     }
 

@@ -209,7 +209,7 @@ fn verify_database(state: &Path) -> Result<(), Error> {
 
 /// What was restored.
 #[derive(Debug)]
-pub struct Restored {
+pub struct RestoreSummary {
     /// The files.
     pub count: CopyCount,
     /// The number of sessions.
@@ -229,7 +229,7 @@ pub enum Replace {
 
 /// Copies a backup, a directory or an archive, to the place of a state directory, as soon as its files were verified and the
 /// copy was opened like a gateway would.
-pub async fn restore(source: &Path, state: &Path, replace: Replace) -> Result<Restored, Error> {
+pub async fn restore(source: &Path, state: &Path, replace: Replace) -> Result<RestoreSummary, Error> {
     let unpacked = source.is_file().then(|| archive::unpack(source, state)).transpose()?;
     let source = unpacked.as_ref().map_or(source, |folder| folder.path());
     let expected = read_manifest(source)?;
@@ -269,7 +269,7 @@ pub async fn restore(source: &Path, state: &Path, replace: Replace) -> Result<Re
     }
     // An empty directory is replaced by the rename.
     fs::rename(&new, state).map_err(disk("rename", &new))?;
-    Ok(Restored { count, sessions, previous: is_occupied.then_some(old) })
+    Ok(RestoreSummary { count, sessions, previous: is_occupied.then_some(old) })
 }
 
 /// Copies a backup and opens the copy as a gateway would. Returns the number of its sessions.
@@ -292,12 +292,9 @@ fn read_manifest(source: &Path) -> Result<Option<Digests>, Error> {
     })?;
     let manifest: Value = serde_json::from_slice(&text).unwrap_or_default();
     match manifest["format"].as_u64() {
-        Some(FORMAT) => match &manifest["sha256"] {
-            Value::Null => Ok(None),
-            digests => serde_json::from_value(digests.clone())
-                .map(Some)
-                .map_err(|error| Error::Invalid(format!("{} is not valid: {error}", path.display()))),
-        },
+        // Without digests it is null, which is none.
+        Some(FORMAT) => serde_json::from_value(manifest["sha256"].clone())
+            .map_err(|error| Error::Invalid(format!("{} is not valid: {error}", path.display()))),
         Some(newer) => Err(Error::Usage(format!("{} has format {newer}; use a newer Homard", path.display()))),
         None => Err(Error::Usage(format!("{} does not describe a backup", path.display()))),
     }

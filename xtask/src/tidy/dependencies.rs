@@ -172,6 +172,7 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
             "homard-queue",
             "homard-reply",
             "homard-runtime",
+            "homard-sandbox",
             "homard-schedule",
             "homard-tools",
             "homard-workspace",

@@ -10,7 +10,7 @@ use homard_proto::SessionKey;
 use homard_store::{Error as StoreError, RunState, StoreReader, UnfinishedRun};
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::tape::stored::{Stored, unfinished_runs};
+use crate::tape::stored::{StoredValue, unfinished_runs};
 
 /// Unfinished runs of earlier processes.
 #[derive(Debug, Default)]
@@ -20,13 +20,13 @@ pub(crate) struct Backlog {
     /// Runs not recovered yet, in the order in which they were accepted, which is not that of their times if the clock
     /// was set back. `None` until the store has been read. Locked during recovery, so that a second request for the same
     /// session waits until the recovered runs are in the session's queue.
-    runs: Mutex<Option<Vec<Stored<UnfinishedRun>>>>,
+    runs: Mutex<Option<Vec<StoredValue<UnfinishedRun>>>>,
 }
 
 /// Exclusive access to the backlog.
 pub(super) struct BacklogGuard<'a> {
     backlog: &'a Backlog,
-    guard: MutexGuard<'a, Option<Vec<Stored<UnfinishedRun>>>>,
+    guard: MutexGuard<'a, Option<Vec<StoredValue<UnfinishedRun>>>>,
 }
 
 impl Backlog {
@@ -52,12 +52,12 @@ impl BacklogGuard<'_> {
     }
 
     /// Returns the runs of one session, in order of acceptance.
-    pub(super) fn of(&self, key: &SessionKey) -> Vec<Stored<UnfinishedRun>> {
+    pub(super) fn of(&self, key: &SessionKey) -> Vec<StoredValue<UnfinishedRun>> {
         self.guard.iter().flatten().filter(|unfinished| unfinished.row.key == *key).cloned().collect()
     }
 
     /// Returns the runs of all sessions, in order of acceptance.
-    pub(super) fn all(&self) -> Vec<Stored<UnfinishedRun>> {
+    pub(super) fn all(&self) -> Vec<StoredValue<UnfinishedRun>> {
         self.guard.iter().flatten().cloned().collect()
     }
 
@@ -108,7 +108,7 @@ mod tests {
         let backlog = Backlog::default();
         let guard = backlog.open(&store).await.unwrap();
         let names =
-            |runs: Vec<Stored<UnfinishedRun>>| runs.iter().map(|run| run.row.run.to_string()).collect::<Vec<_>>();
+            |runs: Vec<StoredValue<UnfinishedRun>>| runs.iter().map(|run| run.row.run.to_string()).collect::<Vec<_>>();
         assert_eq!(names(guard.all()), ["a", "b", "c"]);
         assert_eq!(names(guard.of(&SessionKey::parse("first", &AgentId::main()).unwrap())), ["a", "c"]);
     }

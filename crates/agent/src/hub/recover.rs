@@ -21,7 +21,7 @@ use crate::{
     delivery::output_style,
     lane::{LaneJob, ResumeState, Ticket, epilogue::end_records},
     run::RunError,
-    tape::{Stored, Tape},
+    tape::{StoredValue, Tape},
     tool::RunOrigin,
     wire::RunReport,
 };
@@ -91,7 +91,7 @@ impl HubLifecycle<'_> {
     /// Ends and holds the runs that are not resumed, in one commit.
     async fn settle_unfinished(
         self,
-        unfinished: Vec<Stored<UnfinishedRun>>,
+        unfinished: Vec<StoredValue<UnfinishedRun>>,
         loops: CrashLoops,
     ) -> Result<(Vec<ResumedRun>, RecoveryResult), StoreError> {
         let (mut resumed, mut records, mut held) = (Vec::new(), Vec::new(), Vec::new());

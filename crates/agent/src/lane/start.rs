@@ -37,7 +37,7 @@ use crate::{
         ContextState, ModelState, PromptState, ReplyOutput, RunHooks, RunIo, RunRequest, RunScope, RunTools,
         compact::RunTask, session_stats,
     },
-    tape::{Commit, Stored, Tape},
+    tape::{Commit, StoredValue, Tape},
     tool::RunOrigin,
 };
 
@@ -55,7 +55,7 @@ pub(crate) struct ResumeState {
     /// Time of each start, in milliseconds since the epoch.
     pub(crate) starts: Vec<u64>,
     /// Entries that the run added to the transcript after its own message.
-    pub(crate) entries: Stored<Vec<Entry>>,
+    pub(crate) entries: StoredValue<Vec<Entry>>,
     /// Known results of open tool calls; the other open calls are executed again.
     pub(crate) known_results: Vec<ToolResult>,
     /// Set for a run that was held and released: its message is added to the transcript again.
@@ -69,7 +69,7 @@ const REENTERED: &str = "Processing of this message was interrupted several time
 impl ResumeState {
     /// Builds the progress of a run that was held and released. Its open calls were answered when it was held, and it
     /// continues in the current transcript of its session.
-    pub(crate) fn reentry(unfinished: &Stored<UnfinishedRun>) -> Self {
+    pub(crate) fn reentry(unfinished: &StoredValue<UnfinishedRun>) -> Self {
         Self {
             session: None,
             starts: unfinished.row.started_at.into_iter().chain(unfinished.row.resumed_at.iter().copied()).collect(),
@@ -357,7 +357,7 @@ impl ActiveRun {
 }
 
 /// Emits the events of a run from before the restart on its tape. Returns the number of assistant messages.
-fn replay(tape: &Arc<Tape>, at: u64, entries: &Stored<Vec<Entry>>) -> u32 {
+fn replay(tape: &Arc<Tape>, at: u64, entries: &StoredValue<Vec<Entry>>) -> u32 {
     let mut assistant_count = 0;
     let mut compactions: Vec<_> =
         branch::compactions(entries).into_iter().filter(|compaction| !compaction.is_undone).collect();

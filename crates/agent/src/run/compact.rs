@@ -16,7 +16,7 @@ use crate::{
     compact_session::{self, AfterCompaction, CompactionError, CompactionOutcome, CompactionTask},
     context::strict,
     event::{CompactionEvent, StoredEvent},
-    tape::{Commit, Stored, stored::entry as stored_entry},
+    tape::{Commit, StoredValue, stored::entry as stored_entry},
 };
 
 /// Work that a message requests instead of an answer.
@@ -240,7 +240,7 @@ fn summary_models(scope: &RunScope, settings: &Settings) -> Vec<Arc<dyn Model>> 
 
 /// A compaction that the run made before a restart.
 struct StoredCompaction {
-    event: Stored<StoredEvent>,
+    event: StoredValue<StoredEvent>,
     /// The tokens before and after.
     tokens: (u64, u64),
 }

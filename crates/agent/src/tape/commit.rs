@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use crate::{event::RunEnd, hub::shared::interrupted, writer::CommitWriter};
 
-    /// A store that is full until it is told otherwise.
+    /// A store that is full until it is set otherwise.
     #[derive(Debug, Default)]
     struct FullDisk {
         has_space: AtomicBool,

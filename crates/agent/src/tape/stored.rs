@@ -1,7 +1,7 @@
 //! Values that the store returned. Their records are on disk, so their events are published without a commit.
 //!
-//! A [`Stored`] value comes from one of the reads below or from a part of another one; no other module can make one. So an
-//! event with a record is published either by a [`Commit`](super::Commit) or because its record was read.
+//! A [`StoredValue`] comes from one of the reads below or from a part of another one; no other module can make one. So
+//! an event with a record is published either by a [`Commit`](super::Commit) or because its record was read.
 
 use std::{ops::Deref, sync::Arc};
 
@@ -16,9 +16,9 @@ use crate::{
 
 /// A value that the store returned.
 #[derive(Debug, Clone)]
-pub(crate) struct Stored<T>(T);
+pub(crate) struct StoredValue<T>(T);
 
-impl<T> Deref for Stored<T> {
+impl<T> Deref for StoredValue<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -26,7 +26,7 @@ impl<T> Deref for Stored<T> {
     }
 }
 
-impl<T> Stored<T> {
+impl<T> StoredValue<T> {
     /// Returns the value. It does not become stored by this again.
     pub(crate) fn into_inner(self) -> T {
         self.0
@@ -34,13 +34,13 @@ impl<T> Stored<T> {
 }
 
 /// Reads the runs that earlier processes did not finish.
-pub(crate) async fn unfinished_runs(store: &dyn StoreReader) -> Result<Vec<Stored<UnfinishedRun>>, Error> {
-    Ok(store.recover().await?.into_iter().map(Stored).collect())
+pub(crate) async fn unfinished_runs(store: &dyn StoreReader) -> Result<Vec<StoredValue<UnfinishedRun>>, Error> {
+    Ok(store.recover().await?.into_iter().map(StoredValue).collect())
 }
 
 /// Reads the row of a run.
-pub(crate) async fn run_row(store: &dyn StoreReader, run: &RunId) -> Result<Option<Stored<RunRow>>, Error> {
-    Ok(store.run(run).await?.map(Stored))
+pub(crate) async fn run_row(store: &dyn StoreReader, run: &RunId) -> Result<Option<StoredValue<RunRow>>, Error> {
+    Ok(store.run(run).await?.map(StoredValue))
 }
 
 /// Reads an entry of a transcript.
@@ -49,52 +49,56 @@ pub(crate) async fn entry(
     key: &SessionKey,
     session: &SessionId,
     id: &EntryId,
-) -> Result<Option<Stored<Entry>>, Error> {
+) -> Result<Option<StoredValue<Entry>>, Error> {
     let entries = store.live_transcript(key, session).await?;
-    Ok(entries.into_iter().find(|entry| entry.id == *id).map(Stored))
+    Ok(entries.into_iter().find(|entry| entry.id == *id).map(StoredValue))
 }
 
-impl Stored<UnfinishedRun> {
+impl StoredValue<UnfinishedRun> {
     /// Returns the entries after the run's own message.
-    pub(crate) fn entries(&self) -> Stored<Vec<Entry>> {
-        Stored(self.0.entries.clone())
+    pub(crate) fn entries(&self) -> StoredValue<Vec<Entry>> {
+        StoredValue(self.0.entries.clone())
     }
 
     /// Returns the entries that the run itself added.
-    pub(crate) fn own_entries(&self) -> Stored<Vec<Entry>> {
-        Stored(recovery::own_entries(&self.0.row.run, &self.0.entries).to_vec())
+    pub(crate) fn own_entries(&self) -> StoredValue<Vec<Entry>> {
+        StoredValue(recovery::own_entries(&self.0.row.run, &self.0.entries).to_vec())
     }
 }
 
-impl Stored<Vec<Entry>> {
+impl StoredValue<Vec<Entry>> {
     /// Returns each entry.
-    pub(crate) fn each(&self) -> impl Iterator<Item = Stored<&Entry>> {
-        self.0.iter().map(Stored)
+    pub(crate) fn each(&self) -> impl Iterator<Item = StoredValue<&Entry>> {
+        self.0.iter().map(StoredValue)
     }
 }
 
-impl Stored<&Entry> {
+impl StoredValue<&Entry> {
     /// Returns the event that the entry records, and its time.
-    pub(crate) fn event(&self, at: u64) -> Option<(u64, Stored<StoredEvent>)> {
-        event_of_entry(self.0, at).map(|(at, event)| (at, Stored(event)))
+    pub(crate) fn event(&self, at: u64) -> Option<(u64, StoredValue<StoredEvent>)> {
+        event_of_entry(self.0, at).map(|(at, event)| (at, StoredValue(event)))
     }
 
     /// Returns the event of the compaction that the entry records; `None` if it is another one.
-    pub(crate) fn compacted(&self, compaction: CompactionInfo, next: AfterCompaction) -> Option<Stored<StoredEvent>> {
-        (self.0.id == compaction.id).then(|| Stored(compact_session::compacted_event(compaction, next)))
+    pub(crate) fn compacted(
+        &self,
+        compaction: CompactionInfo,
+        next: AfterCompaction,
+    ) -> Option<StoredValue<StoredEvent>> {
+        (self.0.id == compaction.id).then(|| StoredValue(compact_session::compacted_event(compaction, next)))
     }
 }
 
-impl Stored<Entry> {
+impl StoredValue<Entry> {
     /// Returns a reference to the entry.
-    pub(crate) fn as_ref(&self) -> Stored<&Entry> {
-        Stored(&self.0)
+    pub(crate) fn as_ref(&self) -> StoredValue<&Entry> {
+        StoredValue(&self.0)
     }
 }
 
-impl Stored<RunRow> {
+impl StoredValue<RunRow> {
     /// Returns the end of the run as an event; `None` if it has not ended.
-    pub(crate) fn ended(&self, end: RunEnd) -> Option<Stored<StoredEvent>> {
-        matches!(self.0.state, RunState::Ended(_)).then(|| Stored(StoredEvent::Ended(Arc::new(end))))
+    pub(crate) fn ended(&self, end: RunEnd) -> Option<StoredValue<StoredEvent>> {
+        matches!(self.0.state, RunState::Ended(_)).then(|| StoredValue(StoredEvent::Ended(Arc::new(end))))
     }
 }

@@ -61,9 +61,9 @@ enum Command {
     /// Give a session a label
     Rename(change::Rename),
     /// Start a session over with an empty transcript
-    Reset(change::Target),
+    Reset(change::SessionTarget),
     /// Delete a session; its transcript is archived
-    Delete(change::Target),
+    Delete(change::SessionTarget),
     /// Compact a session: replace its older messages by a summary
     Compact(compactions::Compact),
     /// List the compactions of a session, or undo one

@@ -344,5 +344,8 @@ pub(super) async fn supervise() -> Result<()> {
 }
 
 fn finish(document: &Value, text: &str, is_json: bool) -> Result<()> {
-    Ok(if is_json { render::print_json(document)? } else { render::print(text)? })
+    if is_json {
+        return Ok(render::print_json(document)?);
+    }
+    Ok(render::print(text)?)
 }

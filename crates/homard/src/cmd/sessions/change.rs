@@ -31,7 +31,7 @@ pub(super) struct Rename {
 
 /// What `homard sessions reset` and `delete` take.
 #[derive(Debug, clap::Args)]
-pub(super) struct Target {
+pub(super) struct SessionTarget {
     /// Session key, session id, a unique prefix of either, or the session's label
     key: String,
     /// Do not ask for confirmation
@@ -59,7 +59,7 @@ pub(super) async fn rename(args: &Rename, is_json: bool) -> Result<()> {
     finish(&json!({"ok": true, "key": key, "label": new}), &text, is_json)
 }
 
-pub(super) async fn reset(args: &Target, is_json: bool) -> Result<()> {
+pub(super) async fn reset(args: &SessionTarget, is_json: bool) -> Result<()> {
     let setup = CommandContext::load()?;
     let key = find_existing(&setup, &args.key).await?;
     confirm(args, &format!("Start session {key} over? Its messages are kept in the old transcript."))?;
@@ -74,7 +74,7 @@ pub(super) async fn reset(args: &Target, is_json: bool) -> Result<()> {
     finish(&json!({"ok": true, "key": key, "sessionId": id}), &format!("session {key} starts over"), is_json)
 }
 
-pub(super) async fn delete(args: &Target, is_json: bool) -> Result<()> {
+pub(super) async fn delete(args: &SessionTarget, is_json: bool) -> Result<()> {
     let setup = CommandContext::load()?;
     let key = find_existing(&setup, &args.key).await?;
     confirm(args, &format!("Delete session {key}? Its transcript is archived."))?;
@@ -98,7 +98,7 @@ async fn call(setup: &CommandContext, method: &str, params: Value) -> Result<Opt
     setup.call(Call { flags: &FLAGS, ..Call::admin(method, params) }).await
 }
 
-fn confirm(args: &Target, question: &str) -> Result<()> {
+fn confirm(args: &SessionTarget, question: &str) -> Result<()> {
     let is_confirmed = if args.yes { Some(true) } else { prompt::confirm(&plain(question))? };
     match is_confirmed {
         Some(true) => Ok(()),

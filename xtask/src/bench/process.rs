@@ -77,7 +77,11 @@ pub(super) struct TreeMemory {
 pub(super) fn tree_total_memory(root: u32) -> Result<TreeMemory> {
     let mut total = TreeMemory { processes: 0, resident: 0, proportional: 0 };
     for pid in tree(root) {
-        let rollup = read(pid, "smaps_rollup")?;
+        let rollup = match read(pid, "smaps_rollup") {
+            // A descendant may have exited meanwhile.
+            Err(_ended) if pid != root => continue,
+            rollup => rollup?,
+        };
         let value = |name| kilobytes(&rollup, name).with_context(|| format!("cannot parse /proc/{pid}/smaps_rollup"));
         total.processes += 1;
         total.resident += value("Rss:")?;

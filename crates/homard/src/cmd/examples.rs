@@ -75,7 +75,7 @@ mod tests {
         if command.get_subcommands().next().is_none() {
             found.push((path.to_owned(), help));
         }
-        for sub in command.get_subcommands() {
+        for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
             leaves(sub, &format!("{path} {}", sub.get_name()), found);
         }
     }

@@ -22,7 +22,12 @@ use super::logs;
   homard gateway
   homard gateway run --port 19000
   homard gateway install           start it with the machine, as a service of this user
+  homard gateway uninstall         stop that service and remove it
+  homard gateway start             start it, in the background without a service manager
+  homard gateway stop
+  homard gateway status            process, version, uptime, addresses and log
   homard gateway restart           replace it without refusing a connection
+  homard gateway check             could a gateway start?
   homard gateway call health
   homard gateway call agent --expect-final --params '{\"message\":\"hi\",\"idempotencyKey\":\"k1\"}'"
 )]
@@ -71,7 +76,8 @@ impl Args {
             }
             Some(Command::Restart(args)) => args.json,
             Some(Command::Logs(args)) => args.json,
-            Some(Command::Check(_) | Command::Run(_) | Command::Supervise) | None => false,
+            Some(Command::Check(args)) => args.json,
+            Some(Command::Run(_) | Command::Supervise) | None => false,
         }
     }
 

@@ -4,6 +4,8 @@ use anyhow::Result;
 use homard_journal::checkup::{self, DatabaseStatus};
 use homard_settings::{Config, paths::Paths};
 
+use serde_json::json;
+
 use crate::{cli_error::CliError, render};
 
 /// The flags of `homard gateway check`.
@@ -12,6 +14,9 @@ pub(super) struct Args {
     /// Format of the state directory, if a running gateway uses it
     #[arg(long, value_name = "N")]
     state_format: Option<usize>,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// Reads the config and the format of the state directory, and changes nothing.
@@ -25,5 +30,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if let DatabaseStatus::Unusable(why) = checkup::database_status(&paths.state) {
         return Err(CliError::new("format", why).into());
     }
-    Ok(render::print("a gateway can start with this config and state directory")?)
+    match args.json {
+        true => Ok(render::print_json(&json!({"ok": true}))?),
+        false => Ok(render::print("a gateway can start with this config and state directory")?),
+    }
 }

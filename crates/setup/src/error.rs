@@ -30,15 +30,15 @@ pub enum Error {
     #[error("{0}")]
     Input(String),
     /// The config cannot be written.
-    #[error("{0}")]
+    #[error(transparent)]
     Change(#[from] ConfigChangeError),
     /// The models or their keys cannot be used.
-    #[error("{0}")]
+    #[error(transparent)]
     App(#[from] homard_app::Error),
     /// The settings cannot be used.
-    #[error("{0}")]
+    #[error(transparent)]
     Settings(#[from] homard_settings::Error),
     /// Credentials cannot be read or stored.
-    #[error("{0}")]
+    #[error(transparent)]
     Credentials(#[from] homard_credentials::Error),
 }

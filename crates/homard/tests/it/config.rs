@@ -316,6 +316,18 @@ fn an_invalid_first_config_prevents_the_start_and_can_be_repaired() {
 }
 
 #[test]
+fn prompts_of_requests_are_kept_within_the_limit_of_the_config() {
+    let kept = |config: &str| {
+        let home = Home::new();
+        home.configure(config);
+        assert_eq!(home.run(&["agent", "-m", "hi"]).code, Some(0));
+        fs::read_dir(home.state().join("prompts")).map_or(0, Iterator::count)
+    };
+    assert!(kept("{}") > 0);
+    assert_eq!(kept("{trace: {keepPromptBytes: 0}}"), 0);
+}
+
+#[test]
 fn a_start_with_an_invalid_file_uses_the_last_valid_config_and_reports_it() {
     let home = Home::new();
     home.configure("{agents: {list: [{id: 'main', name: 'Ada'}]}}");

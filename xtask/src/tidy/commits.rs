@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::shell;
 
 /// Commits up to this one are not checked.
-const CHECKED_SINCE: &str = "3da41000c70a";
+const CHECKED_SINCE: &str = "4cf19ded3b27";
 
 /// The longest subject, in characters.
 const LONGEST_SUBJECT: usize = 72;

@@ -1,7 +1,7 @@
 //! State directories of earlier formats: each is migrated completely, and its database is kept as it was.
 //!
 //! The golden files are dumps of databases with the tables and rows that the version wrote which introduced the format.
-//! Formats 1, 3, 4, 5 and 6 were written by versions of Homard; 2 existed only as a step between 1 and 3.
+//! Formats 1, 3, 4, 5, 6 and 7 were written by versions of Homard; 2 existed only as a step between 1 and 3.
 
 use std::{fs, path::Path};
 
@@ -16,7 +16,7 @@ use rusqlite::Connection;
 use crate::words::*;
 
 /// Formats that a version of Homard wrote.
-const FORMATS: [usize; 5] = [1, 3, 4, 5, 6];
+const FORMATS: [usize; 6] = [1, 3, 4, 5, 6, 7];
 
 /// Creates a state directory of a format.
 fn state_of(format: usize) -> tempfile::TempDir {

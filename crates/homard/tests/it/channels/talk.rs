@@ -250,41 +250,41 @@ async fn messages_can_be_sent_by_the_message_tool_and_the_command_line() {
 /// A call of a method: its parameters, those that are tested, and what is seen of them.
 type ParameterCase = (&'static str, Value, Value, &'static str);
 
-/// Every parameter that says where and how something is sent.
-fn parameter_cases() -> Vec<ParameterCase> {
-    let agent = json!({"sessionKey": "a", "deliver": true, "channel": "telegram"});
-    let chat = json!({"sessionKey": "b", "originatingChannel": "telegram", "originatingTo": "7"});
-    vec![
-        ("send", json!({"to": "7"}), json!({}), r#""chat_id":7"#),
-        ("send", json!({"to": "7"}), json!({"threadId": "5"}), r#""message_thread_id":5"#),
-        ("send", json!({"to": "7"}), json!({"replyToId": "3"}), r#""message_id":3"#),
-        ("send", json!({"to": "7"}), json!({"silent": true}), r#""disable_notification":true"#),
-        ("send", json!({"to": "7"}), json!({"accountId": "nobody"}), "nobody"),
-        ("send", json!({"to": "7"}), json!({"mediaUrl": "https://x.y/a.png"}), "https://x.y/a.png"),
-        ("send", json!({"to": "7"}), json!({"mediaUrls": ["https://x.y/b.png"]}), "https://x.y/b.png"),
-        ("poll", json!({"to": "7", "options": ["A", "B"]}), json!({}), r#""allows_multiple_answers":false"#),
-        (
-            "poll",
-            json!({"to": "7", "options": ["A", "B"]}),
-            json!({"maxSelections": 2}),
-            r#""allows_multiple_answers":true"#,
-        ),
-        ("poll", json!({"to": "7", "options": ["A", "B"]}), json!({"threadId": "5"}), r#""message_thread_id":5"#),
-        ("poll", json!({"to": "7", "options": ["A", "B"]}), json!({"accountId": "nobody"}), "nobody"),
-        ("poll", json!({"to": "7", "options": ["A", "B"]}), json!({"channel": "nowhere"}), "nowhere"),
-        ("agent", agent.clone(), json!({"to": "7"}), r#""chat_id":7"#),
-        ("agent", agent.clone(), json!({"to": "8", "replyTo": "7"}), r#""chat_id":7"#),
-        ("agent", agent, json!({"to": "7", "threadId": "5"}), r#""message_thread_id":5"#),
-        ("chat.send", chat.clone(), json!({}), r#""chat_id":7"#),
-        ("chat.send", chat, json!({"originatingThreadId": "5"}), r#""message_thread_id":5"#),
-        ("channels.status", json!({}), json!({"probe": true}), "probe"),
-        ("channels.logs", json!({"channel": "telegram"}), json!({"accountId": "nobody"}), "not configured"),
-    ]
-}
-
 /// Every parameter that says where and how something is sent is seen in what the platform gets, or in the answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn parameters_of_methods_reach_the_platform() {
+    /// Every parameter that says where and how something is sent.
+    fn parameter_cases() -> Vec<ParameterCase> {
+        let agent = json!({"sessionKey": "a", "deliver": true, "channel": "telegram"});
+        let chat = json!({"sessionKey": "b", "originatingChannel": "telegram", "originatingTo": "7"});
+        vec![
+            ("send", json!({"to": "7"}), json!({}), r#""chat_id":7"#),
+            ("send", json!({"to": "7"}), json!({"threadId": "5"}), r#""message_thread_id":5"#),
+            ("send", json!({"to": "7"}), json!({"replyToId": "3"}), r#""message_id":3"#),
+            ("send", json!({"to": "7"}), json!({"silent": true}), r#""disable_notification":true"#),
+            ("send", json!({"to": "7"}), json!({"accountId": "nobody"}), "nobody"),
+            ("send", json!({"to": "7"}), json!({"mediaUrl": "https://x.y/a.png"}), "https://x.y/a.png"),
+            ("send", json!({"to": "7"}), json!({"mediaUrls": ["https://x.y/b.png"]}), "https://x.y/b.png"),
+            ("poll", json!({"to": "7", "options": ["A", "B"]}), json!({}), r#""allows_multiple_answers":false"#),
+            (
+                "poll",
+                json!({"to": "7", "options": ["A", "B"]}),
+                json!({"maxSelections": 2}),
+                r#""allows_multiple_answers":true"#,
+            ),
+            ("poll", json!({"to": "7", "options": ["A", "B"]}), json!({"threadId": "5"}), r#""message_thread_id":5"#),
+            ("poll", json!({"to": "7", "options": ["A", "B"]}), json!({"accountId": "nobody"}), "nobody"),
+            ("poll", json!({"to": "7", "options": ["A", "B"]}), json!({"channel": "nowhere"}), "nowhere"),
+            ("agent", agent.clone(), json!({"to": "7"}), r#""chat_id":7"#),
+            ("agent", agent.clone(), json!({"to": "8", "replyTo": "7"}), r#""chat_id":7"#),
+            ("agent", agent, json!({"to": "7", "threadId": "5"}), r#""message_thread_id":5"#),
+            ("chat.send", chat.clone(), json!({}), r#""chat_id":7"#),
+            ("chat.send", chat, json!({"originatingThreadId": "5"}), r#""message_thread_id":5"#),
+            ("channels.status", json!({}), json!({"probe": true}), "probe"),
+            ("channels.logs", json!({"channel": "telegram"}), json!({"accountId": "nobody"}), "not configured"),
+        ]
+    }
+
     let fixture = ChannelFixture::telegram(json!({"allowFrom": [7]})).await;
     let gateway = fixture.gateway();
     let mut socket = connect_as(gateway.port, &gateway.token(), 4, &["operator.admin"], &[]).await;

@@ -1,7 +1,7 @@
 //! What the command line prints: answers to stdout, remarks to stderr.
 //!
 //! Colours and streaming are for terminals only. Control characters are removed from the text of models and files. This
-//! crate reads neither files nor a gateway: it formats what its callers have found. Start with [`print`], [`Table`] and
+//! crate reads neither files nor a gateway: it formats what its callers have found. Start with [`print()`], [`Table`] and
 //! [`RunRenderer`]; then [`timeline`], [`skills`], [`hooks`] and [`plugins`], one module per kind of thing.
 
 pub mod channels;

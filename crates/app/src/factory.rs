@@ -166,6 +166,7 @@ impl AgentFactory {
     /// Waits until the set of available tools has changed.
     pub(crate) async fn tools_changed(&self) {
         tokio::select! {
+            biased;
             () = self.tool_deps.mcp.changed() => {}
             () = self.plugins.changed() => {}
         }

@@ -336,7 +336,7 @@ impl InboundPipeline {
             return None;
         }
         let key = self.route_message(policy, incoming, false).await.ok()?.key;
-        let record = self.hub.sessions().record(&key).await.ok().flatten()?;
+        let record = self.hub.sessions().get(&key).await.ok().flatten()?;
         match record.extra.get("groupActivation").and_then(Value::as_str) {
             Some("always") => Some(Activation::Always),
             Some("mention") => Some(Activation::Mention),

@@ -22,12 +22,13 @@ use rustix::termios::tcgetwinsize;
 use serde_json::Value;
 
 pub use homard_settings::paths::colours_wanted;
+pub use homard_stdx::text::{fit as truncate, strip_controls};
 
 pub use count::{count, count_of};
 pub use outages::{outage_name, outages};
 pub use run_renderer::{RenderOptions, RunRenderer, ToolLines, tool_arguments};
 pub use table::Table;
-pub use text::{MAX_DESCRIPTION, one_line, shell_quote, strip_controls, truncate};
+pub use text::{MAX_DESCRIPTION, one_line, shell_quote};
 pub use time::{age, duration, duration_ms};
 
 /// Prints a line to stdout. A closed pipe, as in `homard sessions | head`, is not an error.

@@ -1,24 +1,13 @@
 //! Texts from files, models and manifests, made safe and short for the terminal.
 
+use homard_stdx::text::strip_controls;
+
 /// Maximum characters of a description in a list.
 pub const MAX_DESCRIPTION: usize = 60;
-
-/// Removes control characters other than line ends and tabs.
-pub fn strip_controls(text: &str) -> String {
-    text.chars().filter(|&c| !c.is_control() || c == '\n' || c == '\t').collect()
-}
 
 /// Puts a foreign text on one line, without control characters.
 pub fn one_line(text: &str) -> String {
     strip_controls(&text.split_whitespace().collect::<Vec<_>>().join(" "))
-}
-
-/// Truncates a text to at most `max_chars` characters, ending in an ellipsis.
-pub fn truncate(text: &str, max_chars: usize) -> String {
-    if text.chars().count() <= max_chars {
-        return text.to_owned();
-    }
-    text.chars().take(max_chars - 1).chain(['…']).collect()
 }
 
 /// Quotes a text as one shell word.
@@ -35,7 +24,6 @@ mod tests {
     #[test]
     fn a_foreign_text_cannot_control_the_terminal() {
         assert_eq!(one_line("a\u{1b}[2J\n  b\tc"), "a[2J b c");
-        assert_eq!(truncate("abcdef", 4), "abc…");
     }
 
     #[test]

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use homard_stdx::time::millis;
+
 /// Formats a duration with at most two units; below one minute, with at most two decimals.
 pub fn duration(span: Duration) -> String {
-    duration_ms(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
+    duration_ms(millis(span))
 }
 
 /// Same as `duration`, for milliseconds.

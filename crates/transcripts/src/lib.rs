@@ -11,11 +11,11 @@ mod tool_calls;
 
 use std::path::Path;
 
-use homard_agent::row::session_row;
+use homard_agent::row::newest_first;
 use homard_client::{ConnectResult, GatewayClient, GatewayTarget};
 use homard_gateway::displayed_messages;
 use homard_journal::Journal;
-use homard_proto::{AgentId, Generation, SessionKey};
+use homard_proto::{AgentId, SessionKey};
 use homard_runtime::Ambient;
 use homard_store::{StoreReader, branch};
 use serde_json::{Value, json};
@@ -116,20 +116,20 @@ impl MessageSource {
 
     /// Returns the keys of all sessions, the most recently updated first.
     pub async fn keys(&mut self) -> Result<Vec<String>, Error> {
-        let mut rows: Vec<Value> = match self {
+        match self {
             Self::Gateway(client) => {
                 let params = json!({"includeGlobal": true, "includeUnknown": true, "archived": "all"});
-                let mut listed = client.call("sessions.list", params).await?;
-                listed["sessions"].as_array_mut().map(std::mem::take).unwrap_or_default()
+                let listed = client.call("sessions.list", params).await?;
+                let rows = listed["sessions"].as_array().map(Vec::as_slice).unwrap_or_default();
+                Ok(rows.iter().filter_map(|row| row["key"].as_str().map(str::to_owned)).collect())
             }
             Self::State(journal, _) => {
-                let sessions = journal.list().await?;
-                sessions.iter().map(|(key, record)| session_row(key, record, Generation::Four)).collect()
+                let mut sessions = journal.list().await?;
+                sessions.sort_by(|(a_key, a), (b_key, b)| newest_first(a_key, a, b_key, b));
+                Ok(sessions.iter().map(|(key, _)| key.to_string()).collect())
             }
-            Self::Nothing => Vec::new(),
-        };
-        rows.sort_by_key(|row| (std::cmp::Reverse(row["updatedAt"].as_u64()), row["key"].to_string()));
-        Ok(rows.iter().filter_map(|row| row["key"].as_str().map(str::to_owned)).collect())
+            Self::Nothing => Ok(Vec::new()),
+        }
     }
 
     /// Returns a session with its newest messages, all without a limit; `None` if there is no such session.

@@ -79,8 +79,8 @@ impl HubDeliveries<'_> {
         if !request.is_wanted {
             return Ok(None);
         }
-        let record = self.hub.sessions().record(key).await.map_err(|error| error.to_string())?;
-        let last = record.as_ref().map(plan::last_route).unwrap_or_default();
+        let record = self.hub.sessions().get(key).await.map_err(|error| error.to_string())?;
+        let last = record.as_deref().map(plan::last_route).unwrap_or_default();
         let default_channel = self.hub.0.config.rules().delivery.default_channel.clone();
         let delivery = ReplyDelivery {
             is_best_effort,

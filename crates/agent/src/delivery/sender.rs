@@ -3,6 +3,7 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
+use homard_stdx::time::millis;
 use homard_store::{Delivery, DeliveryRow, DeliveryState, DeliveryTarget, Rec, Verdict, outbox::TTL_MS};
 use tokio::time::sleep;
 
@@ -261,7 +262,7 @@ fn next_state(hub: &Shared, row: &DeliveryRow, result: SendResult) -> (DeliveryS
         SendResult::TimedOut => unknown("the channel did not answer in time".to_owned()),
         SendResult::Failed(SendError::Unknown(why)) => unknown(why),
         SendResult::Failed(SendError::Unavailable { why: reason, retry_after }) => {
-            let requested = retry_after.map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+            let requested = retry_after.map_or(0, millis);
             let retry_at = after(backoff.max(requested));
             (DeliveryState::Failed { retry_at, reason }, None, Some(retry_at))
         }

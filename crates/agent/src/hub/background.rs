@@ -139,7 +139,7 @@ impl HubBackground<'_> {
         for (key, record) in self.hub.0.store.list().await? {
             if background::has_commands(&record) {
                 let hub = self.hub.clone();
-                self.hub.0.spawn_until_drained(async move {
+                self.hub.0.spawn_until_drained("background-command", async move {
                     hub.background().change_command(&key, CommandChange::Interrupt).await;
                     hub.background().wake(&key).await;
                 });
@@ -150,7 +150,7 @@ impl HubBackground<'_> {
 
     fn wake_later(self, key: &SessionKey) {
         let (hub, key) = (self.hub.clone(), key.clone());
-        self.hub.0.spawn_until_drained(async move { hub.background().wake(&key).await });
+        self.hub.0.spawn_until_drained("background-command", async move { hub.background().wake(&key).await });
     }
 
     /// Wakes a session until no report is pending; each set of reports is submitted once.
@@ -163,8 +163,8 @@ impl HubBackground<'_> {
         let (mut submitted, mut retry_delay) = (Vec::new(), FIRST_RETRY);
         loop {
             self.hub.sessions().await_idle(key).await;
-            let pending = match self.hub.sessions().record(key).await {
-                Ok(record) => record.as_ref().and_then(background::pending_reports),
+            let pending = match self.hub.sessions().get(key).await {
+                Ok(record) => record.as_deref().and_then(background::pending_reports),
                 Err(error) => {
                     tracing::warn!(session = %key, %error, "failed to read the reports of background commands");
                     None

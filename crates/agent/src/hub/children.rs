@@ -198,7 +198,7 @@ impl HubChildren<'_> {
         };
         // The pending report is stored first: a crash from here on finds a child that will be reported, or one that
         // never started.
-        let parent_record = self.hub.sessions().record(parent).await.map_err(ChangeError::Store)?;
+        let parent_record = self.hub.sessions().get(parent).await.map_err(ChangeError::Store)?;
         let ancestors = parent_record.map(|parent_record| lineage(parent, &parent_record)).unwrap_or_default();
         self.hub
             .sessions()
@@ -248,7 +248,9 @@ impl HubChildren<'_> {
                 // The process ended before the task was accepted. Deleting the session needs its lane, so it is done in
                 // a task.
                 let hub = self.hub.clone();
-                self.hub.0.spawn_until_drained(async move { hub.children().delete_child(&key, &record).await });
+                self.hub
+                    .0
+                    .spawn_until_drained("sub-agent", async move { hub.children().delete_child(&key, &record).await });
             }
         }
         Ok(())
@@ -256,7 +258,9 @@ impl HubChildren<'_> {
 
     fn watch(self, parent: SessionKey, child: SessionKey, child_run: ChildRun) {
         let hub = self.hub.clone();
-        self.hub.0.spawn_until_drained(async move { hub.children().report_child(&parent, &child, child_run).await });
+        self.hub.0.spawn_until_drained("sub-agent", async move {
+            hub.children().report_child(&parent, &child, child_run).await
+        });
     }
 
     /// Waits for the end of a child and reports it, with retries.
@@ -286,21 +290,21 @@ impl HubChildren<'_> {
         }
         let report = self.hub.runs().result(&child_run.run).await.map_err(|error| error.to_string())?;
         let report = report.ok_or("the result of the run is not stored yet")?;
-        let record = self.hub.sessions().record(child).await.map_err(|error| error.to_string())?;
+        let record = self.hub.sessions().get(child).await.map_err(|error| error.to_string())?;
         let label = record.as_ref().and_then(|record| record.label.clone());
         let ended = ChildOutcome::of(report.outcome());
         let reported = ChildRun { ended: Some(ended), ..child_run.clone() };
         if ended == ChildOutcome::Stopped {
             // After a stop no new run must start: the note is left for the parent's next run. Delivered at most once,
             // because a note has no idempotency key.
-            self.mark_reported(child, record.as_ref(), &reported).await?;
+            self.mark_reported(child, record.as_deref(), &reported).await?;
             let note = report::stopped_note(label.as_deref(), child);
             let stored = self.hub.sessions().note_event_of(parent, note, child_run.authority).await;
             return stored.map_err(|error| error.to_string());
         }
         let text = report::report_text(label.as_deref(), child, child_run, &report);
         self.submit_report(parent, child, child_run, text).await?;
-        self.mark_reported(child, record.as_ref(), &reported).await
+        self.mark_reported(child, record.as_deref(), &reported).await
     }
 
     /// Submits a report to the parent session, if it still exists.
@@ -311,7 +315,7 @@ impl HubChildren<'_> {
         child_run: &ChildRun,
         text: String,
     ) -> Result<(), String> {
-        if self.hub.sessions().record(parent).await.map_err(|error| error.to_string())?.is_none() {
+        if self.hub.sessions().get(parent).await.map_err(|error| error.to_string())?.is_none() {
             tracing::info!(%parent, %child, "dropping the report of a sub-agent: the parent session no longer exists");
             return Ok(());
         }

@@ -28,7 +28,7 @@ pub struct CompactionResult {
 impl HubSessions<'_> {
     /// Compacts a session, with attention to `focus`. An active run is stopped first.
     pub async fn compact(self, key: &SessionKey, focus: Option<String>) -> Result<CompactionResult, ChangeError> {
-        if !self.hub.0.store.list().await?.iter().any(|(known, _)| known == key) {
+        if self.get(key).await?.is_none() {
             return Err(ChangeError::NoSession);
         }
         let text = ["/compact", focus.as_deref().unwrap_or_default()].join(" ");

@@ -24,7 +24,7 @@ use crate::{
     delivery::queue_records,
     lane::{
         ResumeState,
-        epilogue::{close_records, end_records},
+        recovered_end::{close_records, end_records},
     },
     tape::stored::unfinished_runs,
     writer::WriteRequest,
@@ -119,7 +119,7 @@ impl HubRuns<'_> {
     pub(super) fn keep_held(self, entry: HeldEntry) {
         self.hub.0.held.lock().insert(entry.run.clone());
         let hub = self.hub.clone();
-        self.hub.0.spawn_until_drained(async move {
+        self.hub.0.spawn_until_drained("held-run", async move {
             let remaining_ms = entry.held_at.saturating_add(MAX_HOLD_MS).saturating_sub(hub.0.ambient.now_ms());
             tokio::time::sleep(Duration::from_millis(remaining_ms.saturating_add(1))).await;
             match hub.runs().end_held(&entry.run, interrupted(HOLD_EXPIRED)).await {

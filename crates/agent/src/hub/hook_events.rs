@@ -72,7 +72,7 @@ impl HubHooks<'_> {
         hooks.notify(&event, &hook_context);
         if hooks.has_listener("message", "received") {
             let (context, key) = (fields(&event), hook_context.session_key.unwrap_or_default());
-            let signal = self.signal("message", "received", key, context);
+            let signal = self.hub.0.signal("message", "received", key, context);
             self.hub.0.spawn("hook", async move { hooks.emit(signal).await });
         }
     }
@@ -84,7 +84,7 @@ impl HubHooks<'_> {
         hooks.notify(&event, &HookContext { port: Some(port), ..HookContext::default() });
         let profile = self.hub.agents().of(None);
         let context = Map::from_iter([("workspaceDir".to_owned(), json!(profile.home()))]);
-        hooks.emit(self.signal("gateway", "startup", "gateway:startup".to_owned(), context)).await;
+        hooks.emit(self.hub.0.signal("gateway", "startup", "gateway:startup".to_owned(), context)).await;
     }
 
     /// Fires the hooks for a gateway that is stopping, and gives them time to process all events.
@@ -92,7 +92,7 @@ impl HubHooks<'_> {
         let hooks = self.hub.0.config.rules().hooks.clone();
         hooks.notify(&HookEvent::GatewayStop { reason: reason.to_owned() }, &HookContext::default());
         let context = Map::from_iter([("reason".to_owned(), reason.into())]);
-        hooks.emit(self.signal("gateway", "shutdown", "gateway:shutdown".to_owned(), context)).await;
+        hooks.emit(self.hub.0.signal("gateway", "shutdown", "gateway:shutdown".to_owned(), context)).await;
         hooks.flush(STOP_HOOKS_TIMEOUT).await;
     }
 
@@ -125,20 +125,20 @@ impl HubHooks<'_> {
     pub async fn flush(self, timeout: Duration) {
         self.hub.0.config.rules().hooks.flush(timeout).await;
     }
+}
 
-    fn signal(self, kind: &str, action: &str, session_key: String, context: Map<String, Value>) -> InternalEvent {
+impl Shared {
+    fn signal(&self, kind: &str, action: &str, session_key: String, context: Map<String, Value>) -> InternalEvent {
         InternalEvent {
             kind: kind.to_owned(),
             action: action.to_owned(),
             session_key,
             context,
-            timestamp: self.hub.0.ambient.now_ms(),
+            timestamp: self.ambient.now_ms(),
             messages: Vec::new(),
         }
     }
-}
 
-impl Shared {
     /// Fires the command hooks for a command, from any entry path. Does not wait for them.
     pub(crate) fn fire_command(self: &Arc<Self>, inbound: &Inbound, record: Option<&Record>) {
         let rules = self.config.rules();
@@ -155,8 +155,7 @@ impl Shared {
             ("agentId".to_owned(), profile.id.to_string().into()),
             ("workspaceDir".to_owned(), json!(profile.home())),
         ]);
-        let signal =
-            Hub(self.clone()).hooks().signal("command", command.name(), inbound.session.key.to_string(), context);
+        let signal = self.signal("command", command.name(), inbound.session.key.to_string(), context);
         let hooks = rules.hooks.clone();
         self.spawn("hook", async move { hooks.emit(signal).await });
     }
@@ -171,7 +170,7 @@ impl Shared {
             context.insert("channelId".to_owned(), json!(hook_context.channel_id));
             context.insert("conversationId".to_owned(), json!(hook_context.conversation_id));
             let key = hook_context.session_key.clone().unwrap_or_default();
-            let signal = Hub(self.clone()).hooks().signal("message", "sent", key, context);
+            let signal = self.signal("message", "sent", key, context);
             self.spawn("hook", async move { hooks.emit(signal).await });
         }
     }

@@ -1,4 +1,4 @@
-//! Whether the hub works, and its end. Recovery at its start is in `recover`.
+//! Health and shutdown of the hub. Recovery at start-up is in `recover`.
 
 use std::time::Duration;
 

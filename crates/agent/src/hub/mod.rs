@@ -183,7 +183,7 @@ impl Hub {
         HubHooks { hub: self }
     }
 
-    /// Recovery at the start, and the end.
+    /// Recovery at start-up, and shutdown.
     pub fn lifecycle(&self) -> HubLifecycle<'_> {
         HubLifecycle { hub: self }
     }

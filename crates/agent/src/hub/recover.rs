@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     delivery::output_style,
-    lane::{LaneJob, ResumeState, Ticket, epilogue::end_records},
+    lane::{LaneJob, ResumeState, Ticket, recovered_end::end_records},
     run::RunError,
     tape::{StoredValue, Tape},
     tool::RunOrigin,

@@ -275,9 +275,9 @@ impl Shared {
     }
 
     /// Spawns a task that is cancelled when the hub drains.
-    pub(super) fn spawn_until_drained(&self, future: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn spawn_until_drained(&self, name: &'static str, future: impl Future<Output = ()> + Send + 'static) {
         let draining = self.draining.clone();
-        self.spawn("child", async move {
+        self.spawn(name, async move {
             draining.run_until_cancelled(future).await;
         });
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use homard_command::{Command, OWNER, StatusInput};
 use homard_prompt::timestamps::clock_line;
-use homard_proto::{Route, SessionKey, session};
+use homard_proto::{Route, SessionKey};
 use homard_queue::settings::{QueueOverrides, resolve};
 use homard_store::Error as StoreError;
 use jiff::tz::TimeZone;
@@ -56,21 +56,15 @@ impl HubSessions<'_> {
     /// Returns the verbosity of tool output (`off`, `on` or `full`) from the session, else from its agent.
     pub async fn verbosity(self, key: &SessionKey) -> Result<String, StoreError> {
         let profile = self.hub.agents().of(key.agent());
-        let session_level = self.record(key).await?.and_then(|record| record.verbose_level);
+        let session_level = self.get(key).await?.and_then(|record| record.verbose_level.clone());
         Ok(session_level.unwrap_or_else(|| profile.levels(profile.spec()).verbose.to_owned()))
     }
 
     /// True if the session streams the model's reasoning (`/reasoning stream`).
     pub async fn streams_reasoning(self, key: &SessionKey) -> Result<bool, StoreError> {
         let profile = self.hub.agents().of(key.agent());
-        let record = self.record(key).await?;
+        let record = self.get(key).await?;
         let session_level = record.as_ref().and_then(|record| record.extra.get("reasoningLevel")?.as_str());
         Ok(session_level.unwrap_or(profile.levels(profile.spec()).reasoning) == "stream")
-    }
-
-    /// Returns a session's record without its transcript.
-    pub async fn record(self, key: &SessionKey) -> Result<Option<session::Record>, StoreError> {
-        let all = self.hub.0.store.list().await?;
-        Ok(all.into_iter().find(|(candidate, _)| candidate == key).map(|(_, record)| (*record).clone()))
     }
 }

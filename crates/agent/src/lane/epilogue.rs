@@ -1,16 +1,16 @@
 //! The end of every run that was started.
 //!
 //! Return, panic, abort and timeout all end here: open tool calls get a result, the run its terminal record, the
-//! session its counters, in one commit, followed by one `Ended` event. Nothing else ends such a run,
+//! session its counters, in one commit, followed by one `Ended` event. Nothing else ends a run that this process started,
 //! so it ends exactly once. Commands that are answered at once and absorbed messages end elsewhere (`lane/control.rs`,
-//! `lane/absorbed.rs`).
+//! `lane/absorbed.rs`), and so do runs of an earlier process that are not resumed (`lane/recovered_end.rs`).
 
 use std::sync::Arc;
 
 use homard_command::Command;
-use homard_delivery::{DeliveryReport, run_output::RunOutput};
+use homard_delivery::DeliveryReport;
 use homard_proto::{
-    CallId, EntryId, SessionId,
+    EntryId,
     message::{Assistant, Block, Message, StopReason, ToolResult, Usage, User},
     transcript::{Entry, Kind},
 };
@@ -18,10 +18,9 @@ use homard_queue::inbox::Disposition;
 use homard_reply::{
     failure, footer,
     payload::{Kind as ReplyKind, Payload},
-    shape::Expectation,
 };
-use homard_runtime::ambient::{Ambient, iso};
-use homard_store::{EndRecord, Error as StoreError, Rec, UnfinishedRun, recovery::own_entries};
+use homard_runtime::ambient::iso;
+use homard_store::{EndRecord, Error as StoreError, Rec};
 
 use super::{
     Lane, Ticket,
@@ -29,19 +28,17 @@ use super::{
     heartbeat::{exclude_heartbeat, read_heartbeat},
     hooks::{before_sending, fire_agent_end, fire_sent},
     model_choice,
-    output::{ShownProgress, final_deliveries, open_output, recovered_deliveries},
+    output::{ShownProgress, final_deliveries, open_output},
     replies::{RepliesOf, build_replies, text_without_entry},
+    run_summary::{CallState, RunSummary},
     session::OpenSession,
-    start::{AUTO_COMPACT, AUTO_FLUSH, event_of_entry},
+    start::{AUTO_COMPACT, AUTO_FLUSH},
     ticket::ActiveRun,
 };
 use crate::{
     Hub, Inbound, InboundSender,
     delivery::queue_records,
-    event::{
-        Failure, FailureKind, HeartbeatAnswer, HeartbeatKind, Outcome, ReplyEvent, RequestEvent, RunEnd, RunEvent,
-        StoredEvent, TapeEvent, ToolEvent, TruncatedInput,
-    },
+    event::{Failure, FailureKind, HeartbeatAnswer, HeartbeatKind, Outcome, RunEnd, StoredEvent, TapeEvent},
     hooks,
     lane::heartbeat::finding,
     profile::Profile,
@@ -446,82 +443,6 @@ fn is_same_transcript(active: &ActiveRun, session: &OpenSession) -> bool {
     active.progress.session.as_ref().is_none_or(|id| *id == session.record.session_id)
 }
 
-/// Builds the records that end a recovered run which is not resumed.
-pub(crate) fn end_records(
-    ambient: &Ambient,
-    unfinished: &UnfinishedRun,
-    output: Option<&RunOutput>,
-    outcome: Outcome,
-    answers: &[ToolResult],
-) -> Vec<Rec> {
-    let at = ambient.now_ms();
-    let run_entries = own_entries(&unfinished.row.run, &unfinished.entries);
-    let mut events: Vec<_> =
-        run_entries.iter().filter_map(|entry| event_of_entry(entry, at)).map(TapeEvent::from).collect();
-    let blocks = output.map(|output| output.resume(&unfinished.deliveries)).unwrap_or_default();
-    events.extend(
-        blocks.into_iter().map(|block| TapeEvent { at, kind: RunEvent::Reply(ReplyEvent::Block(Arc::new(block))) }),
-    );
-    let summary = RunSummary::of(&events);
-    let row = &unfinished.row;
-    let first_start = row.started_at.unwrap_or(row.accepted_at);
-    let starts: Vec<_> = std::iter::once(first_start).chain(row.resumed_at.iter().copied()).collect();
-    let range = TimelineRange {
-        accepted_at: row.accepted_at,
-        earlier_starts: &starts,
-        held: row.hold,
-        stored_at: None,
-        until: at,
-    };
-    let steps = timeline::build_timeline(&events, range);
-    let run = &row.run;
-    let mut records = close_records(ambient, unfinished, answers);
-    let collected = Replies::of(&events, &unfinished.accept.options.route);
-    let entries = collected.entries();
-    if let Some(output) = output {
-        let error = match &outcome {
-            Outcome::Failed(failure) => Some(failure.message.clone()),
-            Outcome::Done | Outcome::Aborted(_) => None,
-        };
-        let replies = collected.shape(error, false, Expectation::Free).0.payloads;
-        records.extend(recovered_deliveries(output, unfinished, &outcome, replies, at));
-    }
-    let ended = EndRecord {
-        outcome,
-        replies: entries,
-        model: summary.model.unwrap_or_default(),
-        usage: summary.usage,
-        steps,
-        ended_at: at,
-        command_reply: None,
-        payloads: None,
-    };
-    records.push(Rec::Terminal { run: run.clone(), ended: Box::new(ended) });
-    records
-}
-
-/// Builds the entries that answer the open tool calls of a recovered run, so that its transcript is complete.
-pub(crate) fn close_records(ambient: &Ambient, unfinished: &UnfinishedRun, answers: &[ToolResult]) -> Vec<Rec> {
-    let (at, run) = (ambient.now_ms(), &unfinished.row.run);
-    let run_entries = own_entries(run, &unfinished.entries);
-    // If the session continued without the run, a result would follow the wrong message.
-    let (Some(session), true) = (&unfinished.row.session, run_entries.len() == unfinished.entries.len()) else {
-        return Vec::new();
-    };
-    let events: Vec<_> =
-        run_entries.iter().filter_map(|entry| event_of_entry(entry, at)).map(TapeEvent::from).collect();
-    let summary = RunSummary::of(&events);
-    let open = summary.calls.iter().filter(|call_state| call_state.answer.is_none());
-    let records = open.map(|call_state| {
-        let stored = answers.iter().find(|answer| answer.tool_call_id == call_state.call.as_str()).cloned();
-        let message = Message::ToolResult(stored.unwrap_or_else(|| call_state.missing_result(at)));
-        let (kind, id) = (Kind::message(message), ambient.entry_id());
-        let entry = Box::new(Entry { kind, id, parent_id: None, timestamp: iso(at) });
-        Rec::Entry { run: Some(run.clone()), key: unfinished.row.key.clone(), session: session.clone(), entry }
-    });
-    records.collect()
-}
-
 /// Returns the context size at the last model request, in tokens.
 fn prompt_size(usage: &Usage) -> u64 {
     usage.input + usage.cache_read + usage.cache_write
@@ -561,125 +482,5 @@ fn partial_answer(profile: &Profile, answered_by: Option<&(String, String)>, tex
         error_message: None,
         timestamp: at,
         extra: serde_json::Map::new(),
-    }
-}
-
-/// A compaction's entry id, and the number of tokens after it.
-type CompactionSize = (EntryId, u64);
-
-/// Summary of a run's events.
-#[derive(Default)]
-struct RunSummary {
-    session: Option<SessionId>,
-    started_at: Option<u64>,
-    /// Provider and model of the last answer.
-    model: Option<(String, String)>,
-    usage: Usage,
-    last_usage: Usage,
-    /// Truncation of the run's message, if it did not fit into the context window.
-    truncated_input: Option<TruncatedInput>,
-    /// Compactions with the number of tokens after each.
-    compactions: Vec<CompactionSize>,
-    /// True if a model reported token usage since the last compaction.
-    is_counted: bool,
-    /// Number of assistant messages.
-    assistant_count: u32,
-    /// Tool calls of the last assistant message; those of earlier ones were all answered, or no later one would exist.
-    calls: Vec<CallState>,
-}
-
-struct CallState {
-    call: CallId,
-    name: String,
-    is_started: bool,
-    answer: Option<Arc<ToolResult>>,
-}
-
-impl CallState {
-    /// Builds the result of a call that got none.
-    fn missing_result(&self, at: u64) -> ToolResult {
-        let text = if self.is_started {
-            "The run was stopped before this call answered. Whether it took effect is not known."
-        } else {
-            "The run was stopped before this call was started."
-        };
-        ToolResult {
-            tool_call_id: self.call.to_string(),
-            tool_name: self.name.clone(),
-            content: vec![Block::text(text)],
-            details: None,
-            is_error: true,
-            timestamp: at,
-            extra: serde_json::Map::new(),
-        }
-    }
-}
-
-impl RunSummary {
-    fn of(events: &[TapeEvent]) -> Self {
-        let mut summary = Self::default();
-        for TapeEvent { kind, at } in events {
-            match kind {
-                RunEvent::Stored(StoredEvent::Started { session }) => {
-                    summary.session = Some(session.clone());
-                    summary.started_at = Some(*at);
-                }
-                RunEvent::Stored(StoredEvent::Assistant { message: answer, .. }) => {
-                    summary.add_answer(answer);
-                }
-                RunEvent::Stored(StoredEvent::ToolEnded { call, result, .. }) => {
-                    let matching = summary.calls.iter_mut().filter(|call_state| call_state.call == *call);
-                    matching.for_each(|call_state| call_state.answer = Some(result.clone()));
-                }
-                RunEvent::Tool(ToolEvent::Started { call, .. }) => {
-                    let matching = summary.calls.iter_mut().filter(|call_state| call_state.call == *call);
-                    matching.for_each(|call_state| call_state.is_started = true);
-                }
-                RunEvent::Stored(StoredEvent::Compacted { entry, after, input, .. }) => {
-                    summary.truncated_input = input.or(summary.truncated_input);
-                    summary.compactions.push((entry.clone(), *after));
-                    summary.is_counted = false;
-                }
-                RunEvent::Model(RequestEvent::AnswerDropped { usage, .. }) => summary.usage += usage,
-                RunEvent::Model(RequestEvent::Changed { provider, model }) => {
-                    summary.model = Some((provider.clone(), model.clone()))
-                }
-                RunEvent::Stored(StoredEvent::Input(_) | StoredEvent::Ended(_))
-                | RunEvent::Queue(_)
-                | RunEvent::Model(
-                    RequestEvent::MessageReset { .. }
-                    | RequestEvent::Retrying { .. }
-                    | RequestEvent::CandidateFailed { .. }
-                    | RequestEvent::Requested(_)
-                    | RequestEvent::FirstToken,
-                )
-                | RunEvent::Text { .. }
-                | RunEvent::Thinking { .. }
-                | RunEvent::Tool(ToolEvent::Progress { .. })
-                | RunEvent::Compaction(_)
-                | RunEvent::Reply(_)
-                | RunEvent::HookDecision(_) => {}
-            }
-        }
-        summary
-    }
-
-    fn add_answer(&mut self, answer: &Assistant) {
-        self.assistant_count += 1;
-        self.model = Some((answer.provider.clone(), answer.model.clone()));
-        self.usage += &answer.usage;
-        // A failed request says nothing about the size of the conversation.
-        if answer.usage != Usage::default() {
-            self.last_usage = answer.usage.clone();
-            self.is_counted = true;
-        }
-        if answer.stop_reason == StopReason::Error {
-            return;
-        }
-        let calls = answer.tool_calls().filter_map(|call| {
-            let (call, name) = (CallId::parse(&call.id).ok()?, call.name.clone());
-            Some(CallState { call, name, is_started: false, answer: None })
-        });
-        self.calls = calls.collect();
     }
 }

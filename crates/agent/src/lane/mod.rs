@@ -5,7 +5,7 @@
 
 mod absorbed;
 mod control;
-pub(crate) mod epilogue;
+mod epilogue;
 mod heartbeat;
 mod hooks;
 pub(crate) mod idle_cache;
@@ -14,7 +14,9 @@ pub(crate) mod mutations;
 mod output;
 mod prelude;
 mod queue;
+pub(crate) mod recovered_end;
 mod replies;
+mod run_summary;
 mod session;
 mod start;
 mod strict;
@@ -35,6 +37,7 @@ use homard_queue::{
     inbox::{Inbox, QueuedRun, Readiness},
     slots::{Lender, Slot},
 };
+use homard_stdx::time::millis;
 use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, sleep_until, timeout},
@@ -174,7 +177,7 @@ impl Lane {
 
     /// Milliseconds since the start of the lane.
     fn now(&self) -> u64 {
-        u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX)
+        millis(self.origin.elapsed())
     }
 
     /// Registers an idle lane in the cache of idle lanes. The receiver resolves when the lane is evicted.

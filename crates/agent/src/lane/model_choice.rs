@@ -13,6 +13,7 @@ use homard_model::{
     retry::RetryLimits,
 };
 use homard_proto::{Extra, RunId, session::Record};
+use homard_stdx::time::millis;
 use serde_json::Value;
 
 use crate::{
@@ -64,7 +65,7 @@ pub(super) fn choose(
         Some(Err(error)) => (profile.candidates.clone(), Some(error)),
         None => (profile.candidates.clone(), None),
     };
-    let deadline = limit.map(|limit| at.saturating_add(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)));
+    let deadline = limit.map(|limit| at.saturating_add(millis(limit)));
     let mut seed = DefaultHasher::new();
     run.as_str().hash(&mut seed);
     let spec = candidates.first().spec();

@@ -389,7 +389,7 @@ pub(crate) fn event_of_entry(entry: &Entry, at: u64) -> Option<(u64, StoredEvent
             let call = CallId::parse(&result.tool_call_id).ok()?;
             Some((at, StoredEvent::ToolEnded { call, result: Arc::new(result.clone()), shown: None }))
         }
-        // A message that the run took in: what was sent before it does not answer it.
+        // A message that was steered into the run: text sent before it does not answer it.
         Message::User(_) => {
             let at = from_iso(&entry.timestamp).map_or(at, |written| written.min(at));
             Some((at, StoredEvent::Input(Arc::new(stored.message.clone()))))

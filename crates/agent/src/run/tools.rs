@@ -15,6 +15,7 @@ use homard_proto::{
 };
 use homard_runtime::task;
 use homard_secrets::Secrets;
+use homard_stdx::time::millis;
 use homard_store::{Rec, ToolClass};
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
@@ -290,7 +291,7 @@ fn spawn_tool(
             }
         };
         let Some(params) = params else { return result };
-        let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let duration_ms = millis(started.elapsed());
         after_call(&hooks, &context, FinishedCall { run: &run, params, duration_ms }, result.masked(&secrets)).await
     }
 }

@@ -2,6 +2,7 @@
 
 use homard_gateway::{Method, Scope};
 use homard_proto::method::queries::NothingParams;
+use homard_stdx::time::millis;
 use homard_tools::mcp::{ServerState, ServerStatus};
 use serde_json::{Value, json};
 
@@ -26,7 +27,7 @@ fn row(status: &ServerStatus) -> Value {
         ServerState::Ready => "ready",
         ServerState::Down => "down",
     };
-    let retry_ms = cooldown.map(|cooldown| u64::try_from(cooldown.as_millis()).unwrap_or(u64::MAX));
+    let retry_ms = cooldown.map(millis);
     let mut row = json!({
         "name": name, "state": state, "server": server, "tools": tools, "error": error, "retryMs": retry_ms,
     });

@@ -70,7 +70,7 @@ impl InboundPipeline {
         }
         let is_owner = policy.is_owner(&incoming, &paired) && incoming.peer.kind == PeerKind::Direct;
         let Ok(RoutingResult { key, .. }) = self.route_message(&policy, &incoming, is_owner).await else { return };
-        if !matches!(self.hub.sessions().record(&key).await, Ok(Some(_))) {
+        if !matches!(self.hub.sessions().get(&key).await, Ok(Some(_))) {
             return;
         }
         let (channel, sender_name) = (label(&self.account_key.0), envelope::sender(&incoming));

@@ -170,7 +170,7 @@ impl InboundPipeline {
             media::load(&self.channel, &messages, policy.max_media_bytes, folder).await;
         let texts: Vec<&str> =
             messages.iter().map(|incoming| incoming.text.trim()).filter(|text| !text.is_empty()).collect();
-        let previous = self.hub.sessions().record(&key).await.ok().flatten().map(|record| record.updated_at);
+        let previous = self.hub.sessions().get(&key).await.ok().flatten().map(|record| record.updated_at);
         let message = ChannelMessage {
             origin: Came {
                 channel: self.account_key.0.clone(),

@@ -9,6 +9,7 @@ use homard_proto::{
     method::{Params, runs::PromptParams},
 };
 use homard_request_log::{LoggedPrompt, LoggedTool};
+use homard_stdx::text::beginning;
 use serde_json::{Value, json};
 
 use super::unavailable;
@@ -84,7 +85,7 @@ fn sections(prompt: &LoggedPrompt, before: Option<&LoggedPrompt>, max_chars: usi
             let earlier = text_before(&section.name);
             row["change"] = change(earlier, &&*section.text).into();
             if let Some(earlier) = earlier.filter(|earlier| *earlier != section.text) {
-                row["previousText"] = cut(earlier, max_chars).into();
+                row["previousText"] = beginning(earlier, max_chars).into();
             }
         }
         rows.push(row);
@@ -92,7 +93,7 @@ fn sections(prompt: &LoggedPrompt, before: Option<&LoggedPrompt>, max_chars: usi
     let names: HashSet<_> = prompt.sections.iter().map(|section| &section.name).collect();
     for section in before.iter().flat_map(|before| &before.sections).filter(|section| !names.contains(&section.name)) {
         let mut row = json!({"name": section.name, "chars": 0, "text": "", "change": "removed"});
-        row["previousText"] = cut(&section.text, max_chars).into();
+        row["previousText"] = beginning(&section.text, max_chars).into();
         rows.push(row);
     }
     rows.into()
@@ -198,11 +199,7 @@ fn text_of(message: &Message) -> String {
 }
 
 fn text_row(name: &str, text: &str, max_chars: usize) -> Value {
-    json!({"name": name, "chars": text.chars().count(), "text": cut(text, max_chars)})
-}
-
-fn cut(text: &str, max_chars: usize) -> &str {
-    text.char_indices().nth(max_chars).and_then(|(end, _)| text.get(..end)).unwrap_or(text)
+    json!({"name": name, "chars": text.chars().count(), "text": beginning(text, max_chars)})
 }
 
 #[cfg(test)]

@@ -4,11 +4,8 @@
 //! it is stopped.
 
 use std::{
-    fmt,
-    fs::OpenOptions,
-    io::{self, Write as _},
+    fmt, io,
     net::{SocketAddr, TcpListener},
-    os::unix::fs::OpenOptionsExt,
     sync::Arc,
 };
 
@@ -206,16 +203,13 @@ async fn recover(hub: &Hub, loops: CrashLoops) -> Result<RecoveryResult, Error> 
     Ok(recovered)
 }
 
-/// Records the port for commands, and returns it.
+/// Records the port and this process for commands, and returns the port.
 fn record_port(gateway: &Gateway, paths: &Paths) -> Result<u16, Error> {
     let port = gateway.local_addrs().first().map(SocketAddr::port);
     let port = port.ok_or_else(|| Error::Config("the gateway has no listening address".to_owned()))?;
     let file = paths.port_file();
-    let write = || -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&file)?;
-        writeln!(file, "{port}")
-    };
-    write().map_err(|error| Error::Write { path: file.clone(), error })?;
+    let text = format!("{port} {}\n", std::process::id());
+    homard_stdx::file::replace(&file, text.as_bytes()).map_err(|error| Error::Write { path: file.clone(), error })?;
     Ok(port)
 }
 

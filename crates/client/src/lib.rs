@@ -95,13 +95,14 @@ impl GatewayTarget {
             return Ok(Self { url: url.as_str().to_owned(), secret, pin, is_own: false, is_down: false });
         }
         // A running gateway records its port: it may have been started with another one than the config has now.
-        let port = paths::port()?.or_else(|| port_of_holder(paths)).or(gateway.port).unwrap_or(PORT);
+        let recorded = recorded_port(paths);
+        let port = paths::port()?.or(recorded).or(gateway.port).unwrap_or(PORT);
         let (secret, source) = gateway_secret::find(flag, config, paths)?.unzip();
         if !matches!(source, Some(SecretSource::Flag | SecretSource::Environment)) {
             known("gateway.auth")?;
         }
-        // The token of this state directory is meant for its gateway only, and that holds the directory's lock.
-        let is_down = matches!(source, Some(SecretSource::File(_))) && lock::holder(&paths.state).is_none();
+        // The token of this state directory is meant for its gateway only: whatever else listens does not get it.
+        let is_down = matches!(source, Some(SecretSource::File(_))) && recorded.is_none();
         if !gateway.tls.enabled {
             return Ok(Self { url: format!("ws://127.0.0.1:{port}"), secret, pin: None, is_own: true, is_down });
         }
@@ -110,10 +111,17 @@ impl GatewayTarget {
     }
 }
 
-/// Returns the port recorded by the gateway that holds the state directory.
-fn port_of_holder(paths: &Paths) -> Option<u16> {
-    lock::holder(&paths.state)?;
-    std::fs::read_to_string(paths.port_file()).ok()?.trim().parse().ok()
+/// Returns the port on which the gateway of the state directory listens; `None` if no gateway holds the directory, or
+/// the one that does is not listening yet.
+fn recorded_port(paths: &Paths) -> Option<u16> {
+    let holder = lock::holder(&paths.state)?;
+    let text = std::fs::read_to_string(paths.port_file()).ok()?;
+    let (port, pid) = match text.trim().split_once(' ') {
+        Some((port, pid)) => (port, pid.parse().ok()?),
+        // A gateway of an earlier version, which is about to be restarted, records the port alone.
+        None => (text.trim(), holder.pid),
+    };
+    if pid == holder.pid { port.parse().ok() } else { None }
 }
 
 /// Result of a connection attempt.
@@ -352,7 +360,31 @@ fn parse_address(url: &str) -> Result<GatewayAddress, Error> {
 
 #[cfg(test)]
 mod tests {
+    use homard_journal::Journal;
+
     use super::*;
+
+    #[test]
+    fn a_port_counts_if_the_process_that_recorded_it_holds_the_directory() {
+        let state = tempfile::tempdir().unwrap();
+        let paths = Paths { state: state.path().to_owned(), config: state.path().join("homard.json") };
+        let recorded = |text: &str| {
+            std::fs::write(paths.port_file(), text).unwrap();
+            recorded_port(&paths)
+        };
+        let own = format!("7000 {}\n", std::process::id());
+        assert_eq!(recorded(&own), None, "nobody holds the directory");
+        let journal = Journal::open(state.path(), || 1).unwrap();
+        assert_eq!(recorded(&own), Some(7000));
+        assert_eq!(recorded("7000 1\n"), None, "a gateway that has ended");
+        assert_eq!(recorded("7000\n"), Some(7000), "a gateway of an earlier version");
+        for broken in ["", "7000 x", "x 1", "70000\n"] {
+            assert_eq!(recorded(broken), None, "{broken}");
+        }
+        std::fs::remove_file(paths.port_file()).unwrap();
+        assert_eq!(recorded_port(&paths), None);
+        drop(journal);
+    }
 
     #[test]
     fn urls_name_a_host_and_a_port() {

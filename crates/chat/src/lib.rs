@@ -19,6 +19,7 @@ pub mod input_history;
 pub mod link;
 mod pager;
 mod picker;
+mod spinner;
 mod transcript;
 
 pub mod view;

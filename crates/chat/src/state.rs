@@ -33,12 +33,11 @@ use crate::{
     link::{LinkEvent, RpcRequest},
     pager::Pager,
     picker::Picker,
+    spinner::FRAME_MS,
     transcript::Notice,
     view::short_key,
 };
 
-/// Interval of the animation while a run is active, in milliseconds.
-const ANIMATION: u64 = 100;
 /// How long a hint is shown.
 const HINT_MS: u64 = 4_000;
 
@@ -188,14 +187,14 @@ impl State {
                 self.input.complete(&mut effects);
             }
             Event::Image { pasted, image } => match image {
-                Ok(Some(image)) => self.input.composer.attach(image),
-                Ok(None) => self.input.composer.paste(&pasted),
+                Ok(Some(image)) => self.input.edit(&mut effects, |composer| composer.attach(image)),
+                Ok(None) => self.input.edit(&mut effects, |composer| composer.paste(&pasted)),
                 Err(why) => {
-                    self.input.composer.paste(&pasted);
+                    self.input.edit(&mut effects, |composer| composer.paste(&pasted));
                     self.hint(&why);
                 }
             },
-            Event::Edited(Ok(text)) => self.input.composer.set(text.trim_end()),
+            Event::Edited(Ok(text)) => self.input.edit(&mut effects, |composer| composer.set(text.trim_end())),
             Event::Edited(Err(why)) => self.hint(&why),
         }
         self.conversation.transcript.expire_awaited(self.conversation.now);
@@ -211,7 +210,7 @@ impl State {
     /// Returns the time at which [`Event::Tick`] is needed next; `None` if nothing changes by itself.
     pub fn next_tick(&self) -> Option<u64> {
         let is_animated = self.conversation.run.is_some() || matches!(self.gateway.connection, Connection::Lost { .. });
-        let animation = is_animated.then_some(self.conversation.now + ANIMATION);
+        let animation = is_animated.then_some(self.conversation.now + FRAME_MS);
         let hint = self.hint.as_ref().map(|(_, until)| *until);
         [animation, hint, self.conversation.transcript.awaited_until()].into_iter().flatten().min()
     }
@@ -319,13 +318,12 @@ impl State {
     /// Stops the active run.
     fn abort(&mut self, effects: &mut Vec<Effect>) {
         let Some(run) = &mut self.conversation.run else { return self.hint("nothing is running") };
+        if !self.gateway.is_connected() {
+            return self.hint("not connected; the run continues in the gateway");
+        }
         run.phase = Phase::Stopping;
         let params = json!({"sessionKey": self.conversation.session.key, "runId": run.id});
-        if self.gateway.is_connected() {
-            self.gateway.call(CallKind::Abort, "chat.abort", params, effects);
-        } else {
-            self.hint("not connected; the run goes on in the gateway");
-        }
+        self.gateway.call(CallKind::Abort, "chat.abort", params, effects);
     }
 
     /// Asks for what the status line shows.

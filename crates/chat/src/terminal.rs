@@ -307,7 +307,7 @@ impl Driver {
         options.open(path).and_then(|mut file| file.write_all(line.as_bytes())).ok();
     }
 
-    /// Writes the file with the session. Without it, the newest session is continued.
+    /// Writes the file with the session. Without it, `homard chat -c` finds no session to continue.
     fn save_session(&self, key: &str) {
         if let Some(path) = &self.environment.session_file {
             homard_stdx::file::replace(path, key.as_bytes()).ok();

@@ -2,6 +2,7 @@
 
 use crate::{
     link::Place,
+    spinner::spinner,
     state::{Connection, PendingMessage, Phase, State},
     style::{Color, Line, TextStyle, prefixed},
     transcript::duration,
@@ -15,9 +16,6 @@ const MAX_LIST_ROWS: usize = 10;
 const MAX_COMMAND_LINES: usize = 6;
 /// Messages that wait and are shown.
 const MAX_PENDING: usize = 4;
-/// Frames of the animation.
-const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
-const FRAME_MS: u64 = 100;
 
 const PROMPT: TextStyle = TextStyle { bold: true, ..TextStyle::of(Color::Cyan) };
 const SELECTED: TextStyle = TextStyle { reverse: true, ..TextStyle::PLAIN };
@@ -111,7 +109,7 @@ fn pager(state: &mut State, columns: usize, rows: usize) -> Vec<Line> {
 fn activity(state: &State, columns: usize) -> Vec<Line> {
     let Some(run) = &state.conversation.run else { return Vec::new() };
     let elapsed = state.conversation.now.saturating_sub(run.started_at);
-    let mark = FRAMES[(elapsed / FRAME_MS) as usize % FRAMES.len()];
+    let mark = spinner(elapsed);
     let what = match &run.phase {
         Phase::Waiting => "Waiting for the model".to_owned(),
         Phase::Thinking => "Thinking".to_owned(),

@@ -55,9 +55,7 @@ impl State {
         if may_be_image(&text) {
             effects.push(Effect::ReadImage(text));
         } else {
-            self.input.composer.paste(&text);
-            self.input.history.leave();
-            self.input.complete(effects);
+            self.input.edit(effects, |composer| composer.paste(&text));
         }
     }
 

@@ -13,7 +13,7 @@ pub(crate) enum PendingState {
     Sent,
     /// A run begins with it.
     Starting,
-    /// The active run takes it up at its next step.
+    /// Offered to the active run, which reads it at its next step.
     Steering,
     /// It waits, with its position if that is known.
     Queued(Option<u64>),

@@ -53,7 +53,8 @@ impl State {
             CallKind::History => self.history(result, effects),
             CallKind::Resume(run) => self.resumed(&run, result),
             CallKind::Approvals => {
-                let listed = result.unwrap_or_default();
+                // The requests that are known stay: nothing says that they have ended.
+                let Ok(listed) = result else { return };
                 let rows = listed.as_array().map(Vec::as_slice).unwrap_or_default();
                 let open: Vec<_> = rows.iter().filter_map(|row| Approval::read(row, self.conversation.now)).collect();
                 self.conversation.approvals.retain(|known| open.iter().any(|approval| approval.id == known.id));

@@ -16,8 +16,8 @@ const MAX_FILES: usize = 5_000;
 const MAX_DIRECTORIES: usize = 2_000;
 /// Directories that are not listed: their files are not written by hand.
 const SKIPPED: [&str; 8] = [".git", "target", "node_modules", ".venv", "__pycache__", "dist", ".cache", ".idea"];
-/// Maximum size of a picture.
-const MAX_IMAGE: u64 = 10 << 20;
+/// Maximum size of a picture, as in the gateway.
+const MAX_IMAGE: u64 = 5_000_000;
 
 /// Lists the files and directories below a directory, nearest first.
 pub(super) fn list(root: &Path) -> Vec<String> {
@@ -61,7 +61,7 @@ pub(super) fn read_image(pasted: &str, directory: &Path, home: Option<&Path>) ->
         return Ok(None);
     }
     if metadata.len() > MAX_IMAGE {
-        return Err(format!("{} is larger than {} MiB", path.display(), MAX_IMAGE >> 20));
+        return Err(format!("{} is larger than {} MB", path.display(), MAX_IMAGE / 1_000_000));
     }
     let mut content = Vec::new();
     let read = fs::File::open(&path).and_then(|file| file.take(MAX_IMAGE).read_to_end(&mut content));

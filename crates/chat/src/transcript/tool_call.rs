@@ -6,6 +6,7 @@ use super::item::{Detail, ItemLayout, duration};
 use crate::{
     highlight::diff_style,
     sanitize,
+    spinner::spinner,
     style::{Color, Line, TextStyle, prefixed},
 };
 
@@ -15,10 +16,6 @@ const MAX_OUTPUT_LINES: usize = 5;
 const MAX_DIFF_LINES: usize = 40;
 /// Lines that the pager shows.
 const MAX_FULL_LINES: usize = 2_000;
-/// Frames of the mark of a running call.
-const RUNNING: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
-/// Duration of a frame in milliseconds.
-const FRAME: u64 = 100;
 /// Arguments that identify a call, in order of preference.
 const MAIN_ARGUMENTS: [&str; 9] = ["command", "path", "file_path", "pattern", "query", "url", "name", "action", "id"];
 
@@ -93,11 +90,12 @@ enum Extent {
 impl ToolCall {
     /// A call that has started.
     pub(crate) fn started(call: &str, name: &str, args: &Value, at: u64) -> Self {
+        let patch = patch(name, args);
         Self {
             call: call.to_owned(),
             name: sanitize::one_line(name),
-            summary: patch(name, args).as_deref().map_or_else(|| summary(args), patched_files),
-            patch: patch(name, args),
+            summary: patch.as_deref().map_or_else(|| summary(args), patched_files),
+            patch,
             started_at: at,
             state: CallState::Running,
             output: String::new(),
@@ -208,10 +206,7 @@ impl ToolCall {
 
     fn heading(&self, now: u64, summary: &str) -> Line {
         let (mark, style) = match self.state {
-            CallState::Running => {
-                let frame = now.saturating_sub(self.started_at) / FRAME;
-                (RUNNING[(frame % RUNNING.len() as u64) as usize], TextStyle::of(Color::Cyan))
-            }
+            CallState::Running => (spinner(now.saturating_sub(self.started_at)), TextStyle::of(Color::Cyan)),
             CallState::Done { is_error: false, .. } => ("✓", TextStyle::of(Color::Green)),
             CallState::Done { is_error: true, .. } => ("✗", TextStyle::of(Color::Red)),
             CallState::Interrupted => ("■", TextStyle::of(Color::Yellow)),

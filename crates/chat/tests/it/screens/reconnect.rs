@@ -19,6 +19,26 @@ fn a_broken_connection_is_shown_and_nothing_typed_is_lost() {
 }
 
 #[test]
+fn a_run_is_not_stopped_without_a_connection() {
+    let mut chat = connected();
+    let run = chat.ask("Deploy it");
+    chat.stream(&run, "On it. ", 20);
+    chat.lose();
+    chat.key(KeyCode::Esc);
+    let shown = chat.rows().join("\n");
+    assert!(shown.contains("not connected; the run continues in the gateway"), "{shown}");
+    chat.wait(5_000);
+    chat.connect();
+    chat.answer("chat.history", json!({"messages": []}));
+    chat.answer("chat.resume", json!({"runs": [{"runId": run, "state": "running", "seq": 2, "events": []}]}));
+    chat.answer_all();
+    let shown = chat.rows().join("\n");
+    assert!(!shown.contains("Stopping"), "{shown}");
+    chat.key(KeyCode::Esc);
+    assert_eq!(chat.answer("chat.abort", json!({"aborted": true}))["runId"], run.as_str());
+}
+
+#[test]
 fn the_same_gateway_continues_from_the_last_event() {
     let mut chat = connected();
     let run = chat.ask("Deploy it");

@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use base64::{Engine, engine::general_purpose::STANDARD};
+use homard_agent::intake::attachments::MAX_ATTACHMENT_BYTES;
 use homard_proto::method::chat::Attachment;
 use tokio::{task::JoinHandle, time::timeout};
 
@@ -17,8 +18,6 @@ use crate::{cli_error::CliError, render};
 
 /// Maximum size of a message, and of each text that is added to it.
 const MAX_TEXT: u64 = 4 << 20;
-/// Maximum size of an attached file, as in the gateway.
-const MAX_ATTACHMENT: u64 = 5_000_000;
 /// Waiting longer than this for stdin is reported.
 const QUIET_WAIT: Duration = Duration::from_secs(1);
 /// The path that means stdin.
@@ -160,7 +159,7 @@ enum AddedFile {
 }
 
 fn added_file(path: &Path) -> Result<AddedFile, CliError> {
-    let bytes = read_file(path, MAX_ATTACHMENT)?;
+    let bytes = read_file(path, MAX_ATTACHMENT_BYTES as u64)?;
     if homard_media::image_type(&bytes).is_none()
         && !bytes.contains(&0)
         && let Ok(text) = String::from_utf8(bytes.clone())
@@ -171,7 +170,7 @@ fn added_file(path: &Path) -> Result<AddedFile, CliError> {
 }
 
 fn image(path: &Path) -> Result<Attachment, CliError> {
-    let bytes = read_file(path, MAX_ATTACHMENT)?;
+    let bytes = read_file(path, MAX_ATTACHMENT_BYTES as u64)?;
     if homard_media::image_type(&bytes).is_none() {
         let text = format!("--image: {} is not a PNG, JPEG, GIF or WebP image; add it with --file", path.display());
         return Err(CliError::usage(text));

@@ -3,11 +3,10 @@
 //! launchd passes sockets only to programs that ask for them with its own library, so the gateway opens its own; a
 //! restart keeps them by a hand-over.
 
-use std::path::Path;
-
 use crate::{
     Error,
     spec::{Scope, ServiceSpec},
+    supervisor,
 };
 
 /// Label of the job.
@@ -29,7 +28,7 @@ pub fn property_list(spec: &ServiceSpec) -> Result<String, Error> {
         Scope::User => String::new(),
         Scope::System(user) => format!("  <key>UserName</key>\n  {}\n", string(user)),
     };
-    let log = string(&log_file(&spec.state_dir));
+    let log = string(&supervisor::log_file(&spec.state_dir).display().to_string());
     Ok(format!(
         r#"<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
@@ -70,11 +69,6 @@ pub fn property_list(spec: &ServiceSpec) -> Result<String, Error> {
 "#,
         program = string(&spec.program.display().to_string()),
     ))
-}
-
-/// Returns the file to which launchd writes the output of the gateway.
-fn log_file(state: &Path) -> String {
-    state.join("logs").join("service.log").display().to_string()
 }
 
 fn string(text: &str) -> String {

@@ -1,4 +1,4 @@
-//! What a service is: the program, whose it is, and what it may use.
+//! Description of a service: program, owner, directories and secrets.
 
 use std::{
     net::SocketAddr,
@@ -6,6 +6,9 @@ use std::{
 };
 
 use crate::Error;
+
+/// Exit codes after which a restart is pointless: invalid usage and an invalid config.
+pub(crate) const PERMANENT_FAILURES: [i32; 2] = [2, 78];
 
 /// Name of the service, of its units and of the account of a system service.
 pub const NAME: &str = "homard";
@@ -64,24 +67,21 @@ impl Credential {
 }
 
 impl ServiceSpec {
-    /// Returns the texts that go into a unit file or property list, none of which may contain control characters: a line
-    /// break would add a directive.
+    /// Checks that no text of a unit file or property list contains a control character: a line break would add a
+    /// directive.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let paths = [&self.program, &self.state_dir].into_iter().chain(&self.config).chain(&self.environment_file);
         let paths = paths.chain(self.credentials.iter().map(|credential| &credential.path));
-        let user = match &self.scope {
-            Scope::User => None,
-            Scope::System(user) => Some(user.clone()),
-        };
-        let texts = paths.map(|path| path.to_str().map(str::to_owned));
-        for text in texts.chain([user, Some(self.search_path.clone())].into_iter().flatten().map(Some)) {
-            match text {
-                Some(text) if !text.chars().any(char::is_control) => {}
-                Some(text) => return Err(Error::Spec(format!("{text:?} contains a control character"))),
-                None => return Err(Error::Spec("a path of the service is not valid UTF-8".to_owned())),
-            }
+        let not_utf8 = || Error::Spec("a path of the service is not valid UTF-8".to_owned());
+        let mut texts = paths.map(|path| path.to_str().ok_or_else(not_utf8)).collect::<Result<Vec<_>, _>>()?;
+        texts.push(&self.search_path);
+        if let Scope::System(user) = &self.scope {
+            texts.push(user);
         }
-        Ok(())
+        match texts.into_iter().find(|text| text.contains(char::is_control)) {
+            Some(text) => Err(Error::Spec(format!("{text:?} contains a control character"))),
+            None => Ok(()),
+        }
     }
 }
 

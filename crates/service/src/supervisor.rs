@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::Error;
+use crate::{Error, spec::PERMANENT_FAILURES};
 
 /// Names of the files in the state directory that belong to the running supervisor.
 pub const FILES: [&str; 2] = [LOCK, RECORD];
@@ -26,16 +26,14 @@ const RECORD: &str = "supervisor.json";
 /// Delay before the first restart; it doubles up to the maximum.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 const MAX_DELAY: Duration = Duration::from_secs(60);
-/// A gateway that ran this long was well: the delay starts again.
+/// Uptime after which a gateway counts as stable and the delay starts again.
 const STABLE: Duration = Duration::from_secs(60);
 /// How long the gateway may take to stop before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(90);
-/// Exit codes after which a restart is pointless: invalid usage and an invalid config.
-const PERMANENT_FAILURES: [i32; 2] = [2, 78];
 /// Size of the log in bytes above which it is renamed when the gateway starts.
 const MAX_LOG_BYTES: u64 = 10 * 1024 * 1024;
 
-/// What a supervisor writes about itself.
+/// State of a supervisor, as its file contains it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SupervisorRecord {
@@ -89,7 +87,10 @@ impl Supervisor {
         rustix::process::setsid().ok();
         let record = SupervisorRecord { pid: std::process::id(), ..SupervisorRecord::default() };
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        Ok(Self { state: state.to_owned(), program: program.to_owned(), args, record, _lock: lock })
+        let supervisor = Self { state: state.to_owned(), program: program.to_owned(), args, record, _lock: lock };
+        // Before anything runs, so that it can be stopped.
+        supervisor.write()?;
+        Ok(supervisor)
     }
 
     /// Runs the gateway until it ends by itself or `stop` completes; restarts it after failures. Returns the last exit.
@@ -100,7 +101,7 @@ impl Supervisor {
             let started_at = Instant::now();
             let mut gateway = self.start()?;
             self.record.gateway = gateway.id();
-            self.write()?;
+            self.update();
             let waited = tokio::select! {
                 biased;
                 status = gateway.wait() => status.map(|status| (status, true)),
@@ -109,7 +110,7 @@ impl Supervisor {
             let (status, is_over) = waited.map_err(Error::file("wait for", &self.program))?;
             self.record.gateway = None;
             self.record.last_exit = Some(status.to_string());
-            self.write()?;
+            self.update();
             let is_final = status.success() || status.code().is_some_and(|code| PERMANENT_FAILURES.contains(&code));
             if !is_over || is_final {
                 return Ok(status);
@@ -132,6 +133,13 @@ impl Supervisor {
         let mut command = tokio::process::Command::new(&self.program);
         command.args(&self.args).stdin(Stdio::null()).stdout(log).stderr(errors);
         command.spawn().map_err(Error::file("run", &self.program))
+    }
+
+    /// Updates the record. A failure does not end the supervision of a running gateway.
+    fn update(&self) {
+        if let Err(error) = self.write() {
+            tracing::warn!(%error, "failed to write the record of the supervisor");
+        }
     }
 
     fn write(&self) -> Result<(), Error> {
@@ -160,7 +168,7 @@ pub fn start_detached(state: &Path, program: &Path, args: &[&str]) -> Result<std
     let log = open_log(state)?;
     let errors = log.try_clone().map_err(Error::file("open", log_file(state)))?;
     let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::null()).stdout(log).stderr(errors);
+    command.args(args).env("HOMARD_STATE_DIR", state).stdin(Stdio::null()).stdout(log).stderr(errors);
     command.spawn().map_err(Error::file("run", program))
 }
 

@@ -10,11 +10,8 @@ use std::path::Path;
 
 use crate::{
     Error,
-    spec::{NAME, Scope, ServiceSpec},
+    spec::{NAME, PERMANENT_FAILURES, Scope, ServiceSpec},
 };
-
-/// Exit codes after which a restart is pointless: invalid usage and an invalid config.
-const PERMANENT_FAILURES: &str = "2 78";
 
 /// Hardening for both kinds of units.
 const HARDENING: &str = "\
@@ -76,6 +73,7 @@ pub fn service(spec: &ServiceSpec) -> Result<String, Error> {
     for credential in &spec.credentials {
         unit += &format!("LoadCredential={}:{}\n", credential.name, line(&credential.path));
     }
+    let permanent_failures = PERMANENT_FAILURES.map(|code| code.to_string()).join(" ");
     unit += &format!(
         "WatchdogSec=30\n\
          TimeoutStartSec=120\n\
@@ -83,7 +81,7 @@ pub fn service(spec: &ServiceSpec) -> Result<String, Error> {
          KillMode=mixed\n\
          Restart=on-failure\n\
          RestartSec=1\n\
-         RestartPreventExitStatus={PERMANENT_FAILURES}\n\
+         RestartPreventExitStatus={permanent_failures}\n\
          LimitNOFILE=65536\n"
     );
     unit += HARDENING;

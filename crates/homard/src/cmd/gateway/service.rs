@@ -48,7 +48,7 @@ pub(super) struct ScopeArgs {
     pub(super) json: bool,
 }
 
-/// The flags of `homard gateway install`.
+/// Arguments of `homard gateway install`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard gateway install
@@ -85,7 +85,7 @@ pub(super) struct InstallArgs {
     pub(super) json: bool,
 }
 
-/// The flags of `homard gateway restart`.
+/// Arguments of `homard gateway restart`.
 #[derive(Debug, clap::Args)]
 pub(super) struct RestartArgs {
     /// How long active runs may take to end; the new process resumes the others [default: 60s]
@@ -250,9 +250,12 @@ pub(super) async fn start(args: &ScopeArgs) -> Result<()> {
             return finish(&json!({"ok": true, "manager": "supervisor", "gateway": gateway}), &text, args.json);
         }
         let exit = process.try_wait().context("cannot watch the supervisor")?;
-        let record = supervisor::last_record(state);
+        // The file may still contain what an earlier supervisor wrote.
+        let record = Some(supervisor::last_record(state)).filter(|record| record.pid == process.id());
+        let record = record.unwrap_or_default();
         if exit.is_some() || started_at.elapsed() > START_TIMEOUT || record.restarts > 2 {
-            supervisor::stop(state)?;
+            let stopped = state.clone();
+            tokio::task::spawn_blocking(move || supervisor::stop(&stopped)).await.context("the request failed")??;
             let why = record.last_exit.unwrap_or_else(|| "it does not answer".to_owned());
             let log = supervisor::log_file(state);
             return Err(

@@ -264,12 +264,27 @@ pub async fn restore(source: &Path, state: &Path, replace: Replace) -> Result<Re
             return Err(error);
         }
     };
-    if is_occupied {
-        fs::rename(state, &old).map_err(disk("rename", state))?;
+    if let Err(error) = put_in_place(&new, state, is_occupied.then_some(&*old)) {
+        discard(&new);
+        return Err(error);
+    }
+    Ok(RestoreSummary { count, sessions, previous: is_occupied.then_some(old) })
+}
+
+/// Renames the new directory to the place of the old one, which is kept under another name.
+fn put_in_place(new: &Path, state: &Path, old: Option<&Path>) -> Result<(), Error> {
+    if let Some(old) = old {
+        fs::rename(state, old).map_err(disk("rename", state))?;
     }
     // An empty directory is replaced by the rename.
-    fs::rename(&new, state).map_err(disk("rename", &new))?;
-    Ok(RestoreSummary { count, sessions, previous: is_occupied.then_some(old) })
+    fs::rename(new, state).map_err(|reason| {
+        if let Some(old) = old
+            && let Err(error) = fs::rename(old, state)
+        {
+            tracing::error!(%error, kept = %old.display(), "failed to restore the previous state directory");
+        }
+        disk("rename", new)(reason)
+    })
 }
 
 /// Copies a backup and opens the copy as a gateway would. Returns the number of its sessions.

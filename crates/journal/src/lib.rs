@@ -204,7 +204,12 @@ impl Journal {
             // Otherwise SQLite would create it with the permissions of the process's umask.
             disk::private().write(true).create_new(true).open(&target).map_err(disk::failed("create", &target))?;
             let text = target.to_string_lossy().into_owned();
-            inner.health.sql(inner.writer().db.execute("VACUUM INTO ?1", [text]).map(|_| ()))
+            let copied = inner.health.sql(inner.writer().db.execute("VACUUM INTO ?1", [text]).map(|_| ()));
+            if copied.is_err() {
+                // The error of the copy is the one to report.
+                std::fs::remove_file(&target).ok();
+            }
+            copied
         })
         .await
     }

@@ -263,9 +263,13 @@ impl Systemd {
 
 impl Drop for Systemd {
     fn drop(&mut self) {
-        // The namespace ends with its first process, and with it everything in it.
-        let killed = Command::new("kill").args(["-KILL", &self.pid.to_string()]).status();
-        killed.and_then(|_| self.outer.wait()).map(drop).unwrap_or_default();
+        // The namespace ends with its first process. Before that was found, `unshare` is killed, and its child with it
+        // (--kill-child); 0 would be the process group of this program.
+        let killed = match self.pid {
+            0 => self.outer.kill(),
+            pid => Command::new("kill").args(["-KILL", &pid.to_string()]).status().map(drop),
+        };
+        killed.and_then(|()| self.outer.wait()).map(drop).unwrap_or_default();
     }
 }
 

@@ -3,14 +3,14 @@
 use std::path::{self, Path, PathBuf};
 
 use anyhow::Result;
-use homard_backup::{DatabaseSource, Replace, Staging, State, back_up, discard, prepare};
+use homard_backup::{DatabaseSource, Replace, Staging, State, back_up, prepare};
 use homard_settings::paths::Paths;
 use serde_json::{Value, json};
 
 use super::query::CommandContext;
 use crate::{cli_error::CliError, render};
 
-/// What `homard backup` takes.
+/// Arguments of `homard backup`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard backup /mnt/backup/homard-monday
@@ -28,7 +28,7 @@ pub(super) struct Backup {
     pub(super) json: bool,
 }
 
-/// What `homard restore` takes.
+/// Arguments of `homard restore`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard restore /mnt/backup/homard-monday
@@ -46,6 +46,7 @@ pub(super) struct Restore {
 
 pub(super) async fn backup(args: &Backup) -> Result<()> {
     let setup = CommandContext::load()?;
+    let database = database(&setup).await?;
     let state = State { directory: &setup.paths.state, config: &setup.paths.config };
     let staging =
         args.output.as_deref().map(path::absolute).transpose()?.as_deref().map(Staging::create).transpose()?;
@@ -54,13 +55,6 @@ pub(super) async fn backup(args: &Backup) -> Result<()> {
         (None, directory) => path::absolute(directory.as_deref().unwrap_or(Path::new(".")))?,
     };
     prepare(state.directory, &target)?;
-    let database = match database(&setup).await {
-        Ok(database) => database,
-        Err(error) => {
-            discard(&target);
-            return Err(error);
-        }
-    };
     let count = back_up(state, &target, database).await?;
     let target = match staging {
         Some(staging) => staging.pack()?,
@@ -74,10 +68,10 @@ pub(super) async fn backup(args: &Backup) -> Result<()> {
 
 /// Asks the gateway for a snapshot of its database.
 async fn database(setup: &CommandContext) -> Result<DatabaseSource> {
+    if !setup.target.is_own {
+        return Err(CliError::usage("a gateway on another machine is backed up there").into());
+    }
     match setup.administer("homard.backup.database", json!({})).await? {
-        Some(_) if !setup.target.is_own => {
-            Err(CliError::usage("a gateway on another machine is backed up there").into())
-        }
         Some(answer) => Ok(DatabaseSource::Snapshot(PathBuf::from(answer["path"].as_str().unwrap_or_default()))),
         None => Ok(DatabaseSource::Own),
     }
@@ -96,7 +90,7 @@ pub(super) async fn restore(args: &Restore) -> Result<()> {
         state.display()
     );
     if let Some(old) = &restored.previous {
-        text += &format!("\nthe state before is in {}", old.display());
+        text += &format!("\nthe previous state is in {}", old.display());
     }
     text += "\ncheck it with: homard doctor";
     finish(

@@ -48,11 +48,18 @@ pub(super) fn install(paths: &Paths, source: &Path, force: bool, is_json: bool) 
             CliError::new("exists", format!("{} already exists; replace it with --force", target.display())).into()
         );
     }
+    let old = scratch.path().join("old");
     if is_taken {
-        fs::rename(&target, scratch.path().join("old"))
-            .with_context(|| format!("cannot replace {}", target.display()))?;
+        fs::rename(&target, &old).with_context(|| format!("cannot replace {}", target.display()))?;
     }
-    fs::rename(&copied, &target).with_context(|| format!("cannot create {}", target.display()))?;
+    if let Err(error) = fs::rename(&copied, &target) {
+        if is_taken && let Err(error) = fs::rename(&old, &target) {
+            // The old version must not be deleted with the temporary directory that contains it.
+            let kept = scratch.keep();
+            tracing::error!(%error, kept = %kept.display(), "failed to restore the previous version of a skill");
+        }
+        return Err(error).with_context(|| format!("cannot create {}", target.display()));
+    }
     if is_json {
         let document = json!({"ok": true, "name": skill.name, "skillKey": skill.key, "path": target});
         return Ok(render::print_json(&document)?);
@@ -92,12 +99,12 @@ fn copy(from: &Path, to: &Path, budget: &mut CopyBudget) -> Result<()> {
             let text = format!("{} is a link or not a file; a skill may contain files only", source.display());
             return Err(CliError::usage(text).into());
         }
-        budget.files = budget.files.saturating_sub(1);
-        budget.bytes = budget.bytes.saturating_sub(metadata.len());
-        if budget.files == 0 || budget.bytes == 0 {
+        let rest = budget.files.checked_sub(1).zip(budget.bytes.checked_sub(metadata.len()));
+        let Some((files, bytes)) = rest else {
             let text = format!("the skill has more than {MAX_FILES} files or {} MiB", MAX_BYTES >> 20);
             return Err(CliError::usage(text).into());
-        }
+        };
+        *budget = CopyBudget { files, bytes };
         // Copies the permissions, too: scripts stay executable.
         fs::copy(&source, &target).with_context(|| failed("copy", &source))?;
     }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use homard_config::{LoadedConfig, redact};
-use homard_secrets::Secrets;
+use homard_secrets::{Secrets, is_secret_name};
 use homard_settings::{Config, paths::Paths};
 use serde::Serialize;
 use serde_json::Value;
@@ -252,9 +252,8 @@ fn is_environment_file(name: &str) -> bool {
 fn secret_variables(text: &str) -> Vec<String> {
     let assignments = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
     let assignments = assignments.filter_map(|line| line.trim_start_matches("export ").split_once('='));
-    let is_set = |(name, value): &(&str, &str)| {
-        secrets::is_secret_name(name) && !value.trim().trim_matches(['"', '\'']).is_empty()
-    };
+    let is_set =
+        |(name, value): &(&str, &str)| is_secret_name(name) && !value.trim().trim_matches(['"', '\'']).is_empty();
     assignments.filter(is_set).map(|(name, _)| name.trim().to_owned()).collect()
 }
 

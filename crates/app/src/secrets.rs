@@ -6,14 +6,11 @@ use homard_credentials::{
     auth_profiles::{Keyring, Kind},
     gateway_secret,
 };
-use homard_secrets::Secrets;
+use homard_secrets::{Secrets, is_secret_name};
 use homard_settings::{
     Config,
     paths::{self, Paths},
 };
-
-/// Substrings that mark a variable's name as that of a secret.
-const SECRET_NAME_PARTS: [&str; 6] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL"];
 
 /// Returns all secrets that are known now.
 pub fn all(loaded: &LoadedConfig<Config>, paths: &Paths, keyring: &Keyring) -> Secrets {
@@ -34,11 +31,6 @@ pub fn of_config(loaded: &LoadedConfig<Config>, paths: &Paths) -> Secrets {
 /// Returns the values of the secrets that are known before credentials are read.
 pub(crate) fn known_values(loaded: &LoadedConfig<Config>, paths: &Paths) -> Vec<String> {
     configured(loaded, paths).into_iter().map(|value| value.trim().to_owned()).collect()
-}
-
-/// Returns true if a variable with this name is a secret.
-pub(crate) fn is_secret_name(name: &str) -> bool {
-    SECRET_NAME_PARTS.iter().any(|part| name.to_uppercase().contains(part))
 }
 
 fn configured(loaded: &LoadedConfig<Config>, paths: &Paths) -> Vec<String> {

@@ -22,8 +22,17 @@ const MIN_SECRET_LEN: usize = 8;
 const IGNORED: [char; 12] =
     ['\n', '\r', ' ', '\t', '\u{a0}', '\u{ad}', '\u{200b}', '\u{200c}', '\u{200d}', '\u{2060}', '\u{202f}', '\u{feff}'];
 
+/// Parts of a name, in upper case, that mark its value as a secret.
+const SECRET_NAME_PARTS: [&str; 6] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL"];
+
 /// Base32 alphabet, in lower case.
 const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+
+/// Returns true if a variable or an argument with this name has a secret value.
+pub fn is_secret_name(name: &str) -> bool {
+    let name = name.to_uppercase();
+    SECRET_NAME_PARTS.iter().any(|part| name.contains(part))
+}
 
 /// Secret values. Clones are cheap; debug output shows none of them.
 #[derive(Clone, Default)]

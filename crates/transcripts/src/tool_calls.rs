@@ -4,15 +4,13 @@
 use std::collections::HashMap;
 
 use homard_config::redact;
-use homard_secrets::Secrets;
+use homard_secrets::{Secrets, is_secret_name};
 use serde_json::Value;
 
 use crate::{Error, MessageSource};
 
 /// In place of a masked value.
 const MASK: &str = "***";
-/// Parts of a name that mark its value as a secret.
-const SECRET_NAMES: [&str; 7] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTHORIZATION"];
 
 /// Masks the secrets in arguments.
 #[derive(Debug)]
@@ -85,11 +83,10 @@ fn mask_command(text: &str) -> String {
         let is_scheme = ["bearer", "basic"].iter().any(|scheme| bare.eq_ignore_ascii_case(scheme));
         let (new, next) = match word.split_once('=') {
             _ if is_next_secret && !is_scheme => (MASK.to_owned(), false),
-            Some((name, value)) if is_secret_name(name) && !value.is_empty() => (format!("{name}={MASK}"), false),
-            _ => (
-                mask_user_info(word),
-                is_scheme || (is_secret_name(word) && (word.starts_with('-') || word.ends_with(':'))),
-            ),
+            Some((name, value)) if is_secret(name) && !value.is_empty() => (format!("{name}={MASK}"), false),
+            _ => {
+                (mask_user_info(word), is_scheme || (is_secret(word) && (word.starts_with('-') || word.ends_with(':'))))
+            }
         };
         masked.push_str(&new);
         masked.push_str(space);
@@ -98,9 +95,9 @@ fn mask_command(text: &str) -> String {
     masked
 }
 
-fn is_secret_name(name: &str) -> bool {
-    let name = name.to_uppercase();
-    SECRET_NAMES.iter().any(|part| name.contains(part))
+/// Returns true if an argument or a header with this name has a secret value.
+fn is_secret(name: &str) -> bool {
+    is_secret_name(name) || name.to_uppercase().contains("AUTHORIZATION")
 }
 
 /// Masks the password in a URL such as `https://user:password@host/`.

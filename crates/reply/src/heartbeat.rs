@@ -1,9 +1,6 @@
 //! Answers to heartbeats, and the token `HEARTBEAT_OK` in them.
 
-use crate::{
-    parse_stream::{ParseRules, ParsedReply, parse_message},
-    trim,
-};
+use crate::{parse_stream::ParsedReply, trim};
 
 /// Token with which a model answers a heartbeat if there is nothing to do.
 pub const TOKEN: &str = "HEARTBEAT_OK";
@@ -34,11 +31,6 @@ pub fn parse_reply(reply: ParsedReply, ack_max: usize) -> HeartbeatReply {
     }
 }
 
-/// True if an answer to a heartbeat means that there is nothing to do.
-pub fn is_ack(text: &str, ack_max: usize) -> bool {
-    parse_reply(parse_message(text, ParseRules::default()), ack_max) == HeartbeatReply::Nothing
-}
-
 /// Strips all tokens at the start of a text; `None` if there are none. The text after them is kept unchanged, except
 /// for leading whitespace.
 pub(crate) fn strip_start(text: &str) -> Option<&str> {
@@ -58,6 +50,7 @@ fn strip_one(text: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parse_stream::{ParseRules, parse_message};
 
     fn stripped(text: &str) -> (String, bool) {
         let reply = parse_message(text, ParseRules::default());
@@ -102,16 +95,14 @@ mod tests {
     // Recorded cases of heartbeat runs. Case 143.
     #[test]
     fn a_short_remainder_counts_as_nothing_to_do() {
+        let reply_to = |text: &str| parse_reply(parse_message(text, ParseRules::default()), 300);
         let with_remainder = |count| format!("HEARTBEAT_OK {}", "x".repeat(count));
-        assert!(is_ack("all good HEARTBEAT_OK", 300));
-        assert!(is_ack(&with_remainder(300), 300));
-        assert_eq!(
-            parse_reply(parse_message(&with_remainder(301), ParseRules::default()), 300),
-            HeartbeatReply::Content("x".repeat(301))
-        );
-        assert_eq!(parse_reply(parse_message(" \n", ParseRules::default()), 300), HeartbeatReply::Empty);
-        assert_eq!(parse_reply(parse_message("no_reply", ParseRules::default()), 300), HeartbeatReply::Nothing);
-        assert!(!is_ack("all good", 300));
-        assert!(!is_ack("MEDIA:./a.png\nHEARTBEAT_OK", 300));
+        assert_eq!(reply_to("all good HEARTBEAT_OK"), HeartbeatReply::Nothing);
+        assert_eq!(reply_to(&with_remainder(300)), HeartbeatReply::Nothing);
+        assert_eq!(reply_to(&with_remainder(301)), HeartbeatReply::Content("x".repeat(301)));
+        assert_eq!(reply_to(" \n"), HeartbeatReply::Empty);
+        assert_eq!(reply_to("no_reply"), HeartbeatReply::Nothing);
+        assert_eq!(reply_to("all good"), HeartbeatReply::Content("all good".to_owned()));
+        assert!(matches!(reply_to("MEDIA:./a.png\nHEARTBEAT_OK"), HeartbeatReply::Content(_)));
     }
 }

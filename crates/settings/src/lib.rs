@@ -1,7 +1,7 @@
 //! The settings of Homard: OpenClaw's keys, one section per file, and what they mean for the other crates.
 //!
 //! Reading, checking and editing the file is done by `homard-config`; this crate has the typed sections ([`Config`]),
-//! the checks across them, and the only door to the process environment ([`paths`]). It starts nothing. Start with
+//! the checks across them, and the only reader of the process environment ([`paths`]). It starts nothing. Start with
 //! `sections`, then `check` (what is wrong with a config), `change` (a change by a user or a client) and `effect` (what
 //! takes effect when).
 

@@ -97,7 +97,7 @@ pub fn variables() -> impl Iterator<Item = (String, String)> {
 
 /// Returns an environment variable; an empty one counts as unset.
 pub fn env(name: &str) -> Option<OsString> {
-    #[allow(clippy::disallowed_methods, reason = "this is the door")]
+    #[allow(clippy::disallowed_methods, reason = "the only place that reads the environment")]
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 

@@ -138,8 +138,12 @@ pub fn known(setup: &ModelsContext, provider: &str) -> Result<String, Error> {
     let name = provider_name(provider);
     let configured =
         setup.models.names.configured.iter().any(|configured_provider| provider_name(&configured_provider.id) == name);
-    if configured || catalog::provider(&name).next().is_some() || quirks::provider(&name).is_some() {
+    if configured || catalog::provider(&name).next().is_some() {
         return Ok(name);
+    }
+    // Other spellings, such as "LM Studio": models look up their keys under the id.
+    if let Some(known) = quirks::provider(&name) {
+        return Ok(known.id.to_owned());
     }
     let all = catalog::providers().collect::<Vec<_>>().join(", ");
     Err(Error::Usage(format!(

@@ -51,7 +51,7 @@ const FLAGS: [(&str, &str); 7] = [
     ("timeout: ", "--timeout: "),
 ];
 
-/// The flags of `homard agent`.
+/// Arguments of `homard agent`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard agent \"What files are here?\"

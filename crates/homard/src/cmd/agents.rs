@@ -9,7 +9,7 @@ use clap::Subcommand;
 use homard_policy::routing::{AccountFilter, Binding};
 use homard_settings::{Chosen, paths::Paths};
 
-/// What `homard agents` takes.
+/// Arguments of `homard agents`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard agents                                      list agents

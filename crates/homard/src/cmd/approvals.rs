@@ -11,7 +11,7 @@ use super::{
 };
 use crate::render;
 
-/// What `homard approvals` takes.
+/// Arguments of `homard approvals`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard approvals list

@@ -27,7 +27,7 @@ use crate::{
     render::{self, Table},
 };
 
-/// What `homard audit` takes.
+/// Arguments of `homard audit`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard audit list

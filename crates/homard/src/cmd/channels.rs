@@ -18,7 +18,7 @@ use crate::{cli_error::CliError, render};
 /// Timeout for the gateway's response, including probes of the platforms.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What `homard channels` takes.
+/// Arguments of `homard channels`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard channels list

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use self::{progress::KillProgress, report::ChaosReport};
 use crate::{cli_error::CliError, render, signal::Signals};
 
-/// The flags of `homard chaos`.
+/// Arguments of `homard chaos`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard chaos --kills 100

@@ -23,7 +23,7 @@ use homard_settings::{
 
 use crate::{cli_error::CliError, render};
 
-/// The flags of `homard chat`.
+/// Arguments of `homard chat`.
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = "Examples:
   homard chat                     start a chat

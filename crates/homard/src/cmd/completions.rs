@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result};
 use clap_complete::{Shell, generate};
 
-/// What `homard completions` takes.
+/// Arguments of `homard completions`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard completions bash > ~/.local/share/bash-completion/completions/homard
@@ -31,7 +31,7 @@ pub(super) fn run(args: &Args, mut command: clap::Command) -> Result<()> {
     }
 }
 
-/// What `homard man` takes.
+/// Arguments of `homard man`.
 #[derive(Debug, clap::Args)]
 pub(super) struct ManArgs {
     /// Existing directory, such as /usr/share/man/man1

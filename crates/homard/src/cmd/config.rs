@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::{cli_error::CliError, render};
 
-/// What `homard config` takes.
+/// Arguments of `homard config`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard config get agents.defaults.model

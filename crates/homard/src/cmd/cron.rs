@@ -30,7 +30,7 @@ const FLAGS: [(&str, &str); 5] = [
 /// Number of jobs in a page when one is looked up.
 const PAGE: usize = 200;
 
-/// What `homard cron` takes.
+/// Arguments of `homard cron`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard cron list

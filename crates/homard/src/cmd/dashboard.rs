@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::query::{Call, CommandContext};
 use crate::render;
 
-/// What `homard dashboard` takes.
+/// Arguments of `homard dashboard`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard dashboard             open the page in a browser

@@ -17,7 +17,7 @@ use crate::{
 /// The scopes of the commands: a device is managed by who has its scopes.
 const SCOPES: [&str; 2] = ["operator.admin", "operator.pairing"];
 
-/// What `homard devices` takes.
+/// Arguments of `homard devices`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard devices list

@@ -50,7 +50,7 @@ const PAGES: [(&str, &str); 37] = [
     ("webhooks", include_str!("../../../../docs/webhooks.md")),
 ];
 
-/// What `homard docs` takes.
+/// Arguments of `homard docs`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard docs                               list the topics

@@ -20,7 +20,7 @@ use crate::{
     render::{self, Table},
 };
 
-/// What `homard doctor` takes.
+/// Arguments of `homard doctor`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard doctor                   check only, change nothing
@@ -52,13 +52,13 @@ const CHECKS: [(&str, Check); 13] = [
     ("clock", Check::Sync(clock::check)),
     ("sessions", Check::Sync(sessions::check)),
     ("leftovers", Check::Sync(leftovers::check)),
-    ("audit", Check::Async(|scene| audit::check(scene).boxed_local())),
+    ("audit", Check::Async(|context| audit::check(context).boxed_local())),
     ("models", Check::Sync(models::check)),
     ("channels", Check::Sync(channels::check)),
     ("workspaces", Check::Sync(workspaces::check)),
     ("sandbox", Check::Sync(sandbox::check)),
-    ("gateway", Check::Async(|scene| gateway::check(scene).boxed_local())),
-    ("plugins", Check::Async(|scene| plugins::check(scene).boxed_local())),
+    ("gateway", Check::Async(|context| gateway::check(context).boxed_local())),
+    ("plugins", Check::Async(|context| plugins::check(context).boxed_local())),
 ];
 
 /// Runs all checks, applies safe fixes if requested, and prints the report.

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{cli_error::CliError, render};
 
-/// What `homard hooks` takes.
+/// Arguments of `homard hooks`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard hooks                           list hooks

@@ -1,8 +1,8 @@
 //! `homard logs`: shows the gateway's log; from the gateway if one answers, else from its file.
 
 use std::{
-    fs,
-    io::{self, IsTerminal},
+    fs::{self, File},
+    io::{self, IsTerminal, Read, Seek, SeekFrom},
     path::Path,
     time::Duration,
 };
@@ -22,7 +22,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The levels, the most severe first.
 const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
 
-/// What `homard logs` takes.
+/// Arguments of `homard logs`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard logs
@@ -91,13 +91,13 @@ async fn from_gateway(args: &Args, mut client: Box<GatewayClient>) -> Result<()>
 
 /// Reads from the log file.
 async fn from_file(args: &Args, path: &Path) -> Result<()> {
-    let (mut offset, mut found) = (0, Vec::new());
+    let (mut offset, mut found) = (0_u64, Vec::new());
     // Oldest rotated files first.
     for times in (0..10).rev() {
         let path = if times == 0 { path.to_owned() } else { rotated_path(path, times) };
-        let text = read(&path, 0)?;
-        offset = text.len();
-        found.extend(text.lines().map(LogLine::read).filter(|line| line.is_wanted(&args.level)));
+        let complete = complete_lines(read(&path, 0)?);
+        offset = complete.len() as u64;
+        found.extend(parse(&complete, &args.level));
     }
     if found.is_empty() && !args.follow {
         render::remark(&format!("no log lines in {}, and no gateway is running", path.display()));
@@ -108,34 +108,47 @@ async fn from_file(args: &Args, path: &Path) -> Result<()> {
     }
     loop {
         sleep(POLL_INTERVAL).await;
-        let size = fs::metadata(path).map_or(0, |found| usize::try_from(found.len()).unwrap_or_default());
-        if size < offset {
+        if fs::metadata(path).map_or(0, |found| found.len()) < offset {
             // The file was rotated.
             offset = 0;
         }
-        let text = read(path, offset)?;
-        let complete = text.rfind('\n').map_or(0, |at| at + 1);
-        offset += complete;
-        let lines: Vec<_> =
-            text[..complete].lines().map(LogLine::read).filter(|line| line.is_wanted(&args.level)).collect();
-        show(args, &lines)?;
+        let complete = complete_lines(read(path, offset)?);
+        offset += complete.len() as u64;
+        show(args, &parse(&complete, &args.level))?;
     }
 }
 
 /// Returns the newest lines of a log file, without colours; empty if there is none.
 pub(super) fn newest(path: &Path, count: usize) -> Result<Vec<String>> {
-    let text = read(path, 0)?;
+    let bytes = read(path, 0)?;
+    let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<_> = text.lines().rev().take(count).map(|line| LogLine::read(line).text(false)).collect();
     Ok(lines.into_iter().rev().collect())
 }
 
-fn read(path: &Path, from: usize) -> Result<String> {
-    let bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => return Err(error).with_context(|| format!("{} cannot be read", path.display())),
-    };
-    Ok(String::from_utf8_lossy(bytes.get(from..).unwrap_or_default()).into_owned())
+/// Reads a file from an offset; empty if there is none.
+fn read(path: &Path, from: u64) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|mut file| {
+        file.seek(SeekFrom::Start(from))?;
+        file.read_to_end(&mut bytes)
+    });
+    match read {
+        Ok(_) => Ok(bytes),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error).with_context(|| format!("{} cannot be read", path.display())),
+    }
+}
+
+/// Removes an incomplete last line, which is read again when it is complete.
+fn complete_lines(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.truncate(bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1));
+    bytes
+}
+
+/// Parses the lines that have at least this level.
+fn parse(bytes: &[u8], level: &str) -> Vec<LogLine> {
+    String::from_utf8_lossy(bytes).lines().map(LogLine::read).filter(|line| line.is_wanted(level)).collect()
 }
 
 fn show(args: &Args, lines: &[LogLine]) -> Result<()> {
@@ -202,6 +215,19 @@ mod tests {
         assert_eq!(LogLine::read(rpc_line), LogLine::read(file));
         assert_eq!(LogLine::read(file).text(false), "T warn  homard gone port=5");
         assert_eq!(LogLine::read("no json").message, "no json");
+    }
+
+    #[test]
+    fn a_line_is_read_once_it_is_complete_whatever_bytes_it_contains() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        fs::write(&path, b"one\n\xff\xfe\ntw").unwrap();
+        let complete = complete_lines(read(&path, 0).unwrap());
+        assert_eq!(complete, b"one\n\xff\xfe\n");
+        fs::write(&path, b"one\n\xff\xfe\ntwo\n").unwrap();
+        let rest = complete_lines(read(&path, complete.len() as u64).unwrap());
+        assert_eq!(parse(&rest, "trace"), [LogLine::read("two")]);
+        assert_eq!(read(&folder.path().join("none"), 0).unwrap(), b"");
     }
 
     #[test]

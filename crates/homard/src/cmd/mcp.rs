@@ -15,7 +15,7 @@ use crate::{
     render::{self, Table},
 };
 
-/// What `homard mcp` takes.
+/// Arguments of `homard mcp`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard mcp list          list the configured servers

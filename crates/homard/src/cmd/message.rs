@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::channels::call;
 use crate::{cli_error::CliError, render};
 
-/// What `homard message` takes.
+/// Arguments of `homard message`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard message send --channel telegram --to 123456789 -m \"Dinner is ready.\"

@@ -17,7 +17,7 @@ use homard_setup::{ModelsContext, inventory::Selection, status::ModelStatus};
 pub(super) use self::test::{answer_text, document as test_document};
 use crate::render;
 
-/// What `homard models` takes.
+/// Arguments of `homard models`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard models status

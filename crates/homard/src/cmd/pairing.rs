@@ -22,7 +22,7 @@ use crate::{
     render::{self, Table},
 };
 
-/// What `homard pairing` takes.
+/// Arguments of `homard pairing`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard pairing list

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{cli_error::CliError, render};
 
-/// What `homard plugins` takes.
+/// Arguments of `homard plugins`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard plugins                        list plugins and their state

@@ -84,17 +84,22 @@ impl CommandContext {
         Ok(Self { paths, loaded, config_warning, target })
     }
 
-    /// Same as `find`, also without a valid config: then [`CommandContext::loaded`] is the readable part of the file, good only
+    /// Same as `load`, also without a valid config: then [`CommandContext::loaded`] is the readable part of the file, good only
     /// for locating the gateway, and the second value says why nothing can be run.
     pub(super) fn inspect() -> Result<(Self, Option<String>)> {
         let paths = Paths::find()?;
-        let loaded = match Config::inspect(&paths) {
-            Ok(_) => return Ok((Self::load()?, None)),
-            Err(loaded) => *loaded,
+        let (loaded, config_warning, unusable) = match Config::inspect(&paths) {
+            Ok(chosen) => {
+                let warning = homard_settings::last_good_warning(&chosen, &paths.config);
+                (chosen.loaded, warning, None)
+            }
+            Err(loaded) => {
+                let unusable = homard_settings::unusable(&loaded, &paths.config);
+                (*loaded, None, Some(unusable))
+            }
         };
-        let unusable = homard_settings::unusable(&loaded, &paths.config);
         let target = GatewayTarget::find(None, None, &loaded, &paths)?;
-        Ok((Self { paths, loaded, config_warning: None, target }, Some(unusable)))
+        Ok((Self { paths, loaded, config_warning, target }, unusable))
     }
 
     /// Calls a read method of the gateway; `None` if no gateway listens.

@@ -19,7 +19,7 @@ use crate::{
     render::{self, Table},
 };
 
-/// The flags of `homard runs`.
+/// Arguments of `homard runs`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard runs

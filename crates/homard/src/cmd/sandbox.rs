@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::{cli_error::CliError, render};
 
-/// What `homard sandbox` takes.
+/// Arguments of `homard sandbox`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard sandbox explain                what commands of the default agent can do

@@ -11,7 +11,7 @@ use crate::{
     render::{self, Table},
 };
 
-/// What `homard secrets` takes.
+/// Arguments of `homard secrets`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard secrets audit

@@ -20,7 +20,7 @@ pub(super) use self::lookup::last_used;
 use super::{flags::Limit, models, query::CommandContext};
 use crate::render::{self, Table};
 
-/// What `homard sessions` takes.
+/// Arguments of `homard sessions`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard sessions                           list sessions

@@ -33,7 +33,7 @@ const IMPORT_INTERRUPTED: &str = "the import was interrupted; it is repeated by:
 const IMPORTED_ONLY: &str =
     "the state of OpenClaw was imported, and nothing else was changed; continue with: homard setup";
 
-/// What `homard setup` takes.
+/// Arguments of `homard setup`.
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = "Examples:
   homard setup                                                  asks; Ctrl-C at any question changes nothing

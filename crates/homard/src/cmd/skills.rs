@@ -23,7 +23,7 @@ use crate::{
     render::{self, Table},
 };
 
-/// What `homard skills` takes.
+/// Arguments of `homard skills`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard skills                     list skills

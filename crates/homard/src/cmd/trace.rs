@@ -22,7 +22,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Prefixes of ids are looked up among this many of the newest runs.
 const MAX_SEARCHED: u16 = 1000;
 
-/// What `homard trace` takes.
+/// Arguments of `homard trace`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard trace last                      show the latest run

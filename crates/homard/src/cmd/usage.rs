@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::query::CommandContext;
 use crate::render::{self, Table, timeline::money};
 
-/// What `homard usage` takes.
+/// Arguments of `homard usage`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   homard usage                  usage of the last 30 days, by day

@@ -14,7 +14,7 @@ use crate::{cli_error::CliError, cmd::flags, render};
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 const FINAL_TIMEOUT: Duration = Duration::from_secs(630);
 
-/// The flags of `homard gateway call`.
+/// Arguments of `homard gateway call`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Method name, such as health or sessions.list

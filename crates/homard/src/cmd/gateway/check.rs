@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{cli_error::CliError, render};
 
-/// The flags of `homard gateway check`.
+/// Arguments of `homard gateway check`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Format of the state directory, if a running gateway uses it

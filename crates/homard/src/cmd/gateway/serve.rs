@@ -61,7 +61,7 @@ const DISK_FAILED: u8 = 74;
 /// Desired limit of open files; each socket is one.
 const MAX_OPEN_FILES: u64 = 65_536;
 
-/// The flags of `homard gateway run`.
+/// Arguments of `homard gateway run`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Port to listen on; 0 for a free one [default: 18789]

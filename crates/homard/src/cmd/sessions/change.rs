@@ -20,7 +20,7 @@ use crate::{
 /// The parameter of the session key in the gateway's errors.
 const FLAGS: [(&str, &str); 2] = [("key: ", "session key: "), ("label: ", "LABEL: ")];
 
-/// What `homard sessions rename` takes.
+/// Arguments of `homard sessions rename`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Rename {
     /// Session key, session id, a unique prefix of either, or the session's label

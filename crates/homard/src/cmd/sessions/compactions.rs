@@ -4,9 +4,8 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Error, Result};
+use anyhow::{Error, Result};
 use clap::Subcommand;
-use homard_journal::Journal;
 use homard_runtime::Ambient;
 use homard_store::{StoreReader, branch};
 use jiff::Timestamp;
@@ -29,7 +28,7 @@ const FLAGS: [(&str, &str); 1] = [("key: ", "session key: ")];
 /// The gateway's message for an unknown session. There is no code for it.
 const NO_SESSION: &str = "session not found";
 
-/// What `homard sessions compact` takes.
+/// Arguments of `homard sessions compact`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Compact {
     /// Session key, session id, a unique prefix of either, or the session's label
@@ -39,7 +38,7 @@ pub(super) struct Compact {
     focus: Option<String>,
 }
 
-/// What `homard sessions compactions` takes.
+/// Arguments of `homard sessions compactions`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Compactions {
     /// Session key, session id, a unique prefix of either, or the session's label
@@ -143,21 +142,9 @@ fn translate_error(setup: &CommandContext, text: &str, error: Error) -> Error {
 
 /// Reads the compactions from the transcript in the state directory, in the gateway's format.
 async fn read_transcript(setup: &CommandContext, text: &str) -> Result<Value> {
-    if !setup.target.is_own {
-        return Err(setup.not_running().into());
-    }
     let key = named(setup, text)?;
-    // Reading must not create the directory.
-    if !setup.paths.state.exists() {
-        return Err(unknown(&key).into());
-    }
-    let opened = Journal::open(&setup.paths.state, || Ambient::system().now_ms());
-    let journal = opened.with_context(|| {
-        format!("no gateway answers at {}, and the state directory cannot be read directly", setup.target.url)
-    })?;
-    let session = journal.load(&key).await?;
-    // Without a flush, this would count as a crash.
-    journal.flush().await?;
+    let wanted = key.clone();
+    let session = setup.read_state(async move |journal| Ok(journal.load(&wanted).await?)).await?.flatten();
     let session = session.ok_or_else(|| unknown(&key))?;
     let rows: Vec<_> = branch::compactions(&session.entries)
         .into_iter()

@@ -14,7 +14,7 @@ use homard_transcripts::{html, markdown, plain};
 use super::read;
 use crate::{cli_error::CliError, cmd::query::CommandContext, render};
 
-/// What `homard sessions export` takes.
+/// Arguments of `homard sessions export`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Export {
     /// Session key, session id, a unique prefix of either, or the session's label

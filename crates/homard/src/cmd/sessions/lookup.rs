@@ -46,8 +46,11 @@ pub(in crate::cmd) async fn last_used(setup: &CommandContext, agent: Option<&str
 /// Returns the key of the session that was typed: by its key, its label, its session id, or a unique prefix of the key
 /// or session id. Returns the text itself if there is no such session.
 pub(super) async fn find_session(setup: &CommandContext, input: &str) -> Result<String> {
+    find_in(setup, &all(setup).await?, input)
+}
+
+fn find_in(setup: &CommandContext, rows: &[Value], input: &str) -> Result<String> {
     let key = named(setup, input).map(|key| key.to_string());
-    let rows = all(setup).await?;
     let keys: Vec<_> = rows
         .iter()
         .filter_map(|row| Some(Candidate { id: row["key"].as_str()?, name: row["label"].as_str() }))
@@ -74,8 +77,8 @@ pub(super) async fn find_session(setup: &CommandContext, input: &str) -> Result<
 
 /// Same as `find_session`, for a session that must exist.
 pub(super) async fn find_existing(setup: &CommandContext, input: &str) -> Result<String> {
-    let key = find_session(setup, input).await?;
     let rows = all(setup).await?;
+    let key = find_in(setup, &rows, input)?;
     match rows.iter().any(|row| row["key"] == key.as_str()) {
         true => Ok(key),
         false => Err(unknown(&named(setup, &key)?).into()),

@@ -21,7 +21,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum number of new messages per look.
 const MAX_NEW: usize = 1000;
 
-/// What `homard sessions show` takes.
+/// Arguments of `homard sessions show`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Show {
     /// Session key, session id, a unique prefix of either, or the session's label
@@ -34,7 +34,7 @@ pub(super) struct Show {
     full: bool,
 }
 
-/// What `homard sessions tail` takes.
+/// Arguments of `homard sessions tail`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Tail {
     /// Session key, session id, a unique prefix of either, or the session's label
@@ -50,7 +50,7 @@ pub(super) struct Tail {
     full: bool,
 }
 
-/// What `homard sessions search` takes.
+/// Arguments of `homard sessions search`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Search {
     /// Text to search for in one line of a message, in upper or lower case

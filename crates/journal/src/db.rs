@@ -64,7 +64,7 @@ const MIGRATIONS: [&str; 7] = ["
     "ALTER TABLE run ADD COLUMN epochs TEXT;
     ALTER TABLE run ADD COLUMN hold TEXT;
     ",
-    // What conditions on runs look at; see `run_search`.
+    // The columns that filters of `runs.list` examine; see `run_search`.
     "CREATE TABLE run_summary(
         seq INTEGER PRIMARY KEY, run_id TEXT NOT NULL, skey TEXT NOT NULL, status TEXT NOT NULL, model TEXT NOT NULL,
         error TEXT);

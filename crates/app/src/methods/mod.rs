@@ -1,4 +1,4 @@
-//! Gateway methods that work with this binary's files, one file per family.
+//! Gateway methods that read or change files of the state directory, one file per family.
 
 mod approvals;
 pub mod audit;

@@ -15,7 +15,7 @@ pub enum Error {
     #[error("{0}")]
     Permissions(String),
     /// The state directory is in use, or the disk fails.
-    #[error("{0}")]
+    #[error(transparent)]
     Store(#[from] StoreError),
     /// A part of the state cannot be read or written.
     #[error("{what}: {error}")]
@@ -30,15 +30,15 @@ pub enum Error {
     #[error("cannot write {}: {error}", path.display())]
     Write { path: PathBuf, error: io::Error },
     /// The gateway cannot listen.
-    #[error("{0}")]
+    #[error(transparent)]
     Listen(#[from] homard_gateway::Error),
     /// The audit log cannot be verified.
     #[error("{0}")]
     Audit(String),
     /// The settings cannot be used.
-    #[error("{0}")]
+    #[error(transparent)]
     Settings(#[from] homard_settings::Error),
     /// Credentials cannot be used or stored.
-    #[error("{0}")]
+    #[error(transparent)]
     Credentials(#[from] homard_credentials::Error),
 }

@@ -118,7 +118,9 @@ impl App {
         let sandbox_warnings = homard_sandbox::tidy(&paths.state);
         let (audit, chain_heads) = audit::open(paths, &journal);
         let (factory, plugin_warnings) = AgentFactory::new(paths, purpose, &chosen.loaded, audit);
-        let AgentSet { agents, remark, warnings: mut all_warnings } = factory.build_agents(&chosen.loaded)?;
+        // The audit thread reads the end of its log from the journal, which an error closes.
+        let agent_set = factory.build_agents(&chosen.loaded).inspect_err(|_| factory.audit.flush())?;
+        let AgentSet { agents, remark, warnings: mut all_warnings } = agent_set;
         all_warnings.extend(sandbox_warnings);
         all_warnings.extend(plugin_warnings);
         let checkpoints = match Sinks::of(&config.audit.checkpoints) {

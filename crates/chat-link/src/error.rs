@@ -12,15 +12,14 @@ pub enum Error {
     #[error("no chat to continue yet; start one with: homard chat, or open a session with --session KEY")]
     NothingToContinue,
     /// A process for the gateway cannot be started.
-    #[error("{what}: {source}")]
+    #[error("{what}: {error}")]
     Process {
         /// What failed.
         what: &'static str,
         /// Reason.
-        #[source]
-        source: io::Error,
+        error: io::Error,
     },
     /// The environment cannot be used.
-    #[error("{0}")]
+    #[error(transparent)]
     Settings(#[from] homard_settings::Error),
 }

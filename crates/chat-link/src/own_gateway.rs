@@ -90,5 +90,5 @@ impl OwnGateway {
 }
 
 fn failed(what: &'static str) -> impl FnOnce(io::Error) -> Error {
-    move |source| Error::Process { what, source }
+    move |error| Error::Process { what, error }
 }

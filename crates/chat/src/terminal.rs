@@ -40,7 +40,7 @@ const LEAVE: &str = "\x1b[<1u\x1b[?2004l";
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The terminal does not work.
-    #[error("the terminal failed: {0}")]
+    #[error("the terminal failed")]
     Terminal(#[from] io::Error),
 }
 

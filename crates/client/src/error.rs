@@ -35,9 +35,9 @@ pub enum Error {
     #[error("the gateway sent an invalid frame: {0}")]
     Frame(serde_json::Error),
     /// The environment cannot be used.
-    #[error("{0}")]
+    #[error(transparent)]
     Settings(#[from] homard_settings::Error),
     /// The secret or the certificate cannot be read.
-    #[error("{0}")]
+    #[error(transparent)]
     Credentials(#[from] homard_credentials::Error),
 }

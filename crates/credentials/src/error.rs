@@ -18,9 +18,9 @@ pub enum Error {
     #[error("cannot create {}: {error}", path.display())]
     Create { path: PathBuf, error: Box<dyn error::Error + Send + Sync> },
     /// A value cannot be stored as JSON.
-    #[error("{0}")]
+    #[error(transparent)]
     Json(#[from] serde_json::Error),
     /// The environment cannot be used.
-    #[error("{0}")]
+    #[error(transparent)]
     Settings(#[from] homard_settings::Error),
 }

@@ -106,12 +106,12 @@ pub enum Error {
         length: usize,
     },
     /// Listening failed.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}: {error}")]
     Listen {
         /// The address.
         address: SocketAddr,
         /// Error of the operating system.
-        source: io::Error,
+        error: io::Error,
     },
     /// No address is configured.
     #[error("no address to listen on; specify at least one")]
@@ -200,7 +200,7 @@ pub async fn bind_with(settings: Settings, mut inherited: Vec<std::net::TcpListe
             Err(error) if address.is_ipv6() && !listeners.is_empty() => {
                 tracing::debug!(%error, %address, "not listening on an additional address");
             }
-            Err(source) => return Err(Error::Listen { address, source }),
+            Err(error) => return Err(Error::Listen { address, error }),
         }
     }
     if listeners.is_empty() {

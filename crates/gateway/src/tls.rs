@@ -45,7 +45,7 @@ pub enum TlsError {
     NoKey,
     /// They are rejected, most likely because the key does not belong to the certificate.
     #[error("the certificate and the private key cannot be used together: {0}")]
-    Mismatch(#[source] rustls::Error),
+    Mismatch(rustls::Error),
 }
 
 impl Tls {

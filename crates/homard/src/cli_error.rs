@@ -193,6 +193,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_error_of_an_inner_crate_is_printed_once() {
+        const TEXT: &str = "the file is not valid";
+        let unusable = || homard_settings::Error::Unusable(TEXT.to_owned());
+        let settings = || homard_credentials::Error::Settings(unusable());
+        let errors: [anyhow::Error; 6] = [
+            homard_app::Error::Settings(unusable()).into(),
+            homard_app::Error::Credentials(settings()).into(),
+            homard_client::Error::Settings(unusable()).into(),
+            homard_client::Error::Credentials(settings()).into(),
+            homard_chat_link::Error::Settings(unusable()).into(),
+            homard_setup::Error::App(homard_app::Error::Credentials(settings())).into(),
+        ];
+        for error in errors {
+            assert_eq!(format!("{error:#}"), TEXT);
+        }
+        let error =
+            homard_chat_link::Error::Process { what: "cannot start", error: std::io::ErrorKind::NotFound.into() };
+        assert_eq!(format!("{:#}", anyhow::Error::from(error)), "cannot start: entity not found");
+    }
+
+    #[test]
     fn the_error_document_has_kind_run_and_origin() {
         let error = CliError::new("UNAVAILABLE", "no answer").of("r1", "gateway");
         assert_eq!(

@@ -26,7 +26,7 @@ pub enum Error {
     #[error("a session changed while it was imported; import again")]
     Changed,
     /// The state directory is in use, or the disk fails.
-    #[error("{0}")]
+    #[error(transparent)]
     Store(#[from] StoreError),
     /// The list of the sessions could not be written.
     #[error("cannot write the session list: {0}")]

@@ -21,12 +21,12 @@ pub struct ControlUi {
 #[derive(Debug, thiserror::Error)]
 pub enum ControlUiError {
     /// The directory is missing or unreadable.
-    #[error("{path} cannot be read: {source}")]
+    #[error("{path} cannot be read: {error}")]
     Unreadable {
         /// The directory.
         path: PathBuf,
         /// Error of the operating system.
-        source: io::Error,
+        error: io::Error,
     },
     /// There is no `index.html`.
     #[error(
@@ -48,13 +48,11 @@ pub(super) struct File {
 impl ControlUi {
     /// Opens a Control UI in a directory or in an installed package.
     pub fn open(path: &Path) -> Result<Self, ControlUiError> {
-        let root =
-            path.canonicalize().map_err(|source| ControlUiError::Unreadable { path: path.to_owned(), source })?;
+        let root = path.canonicalize().map_err(|error| ControlUiError::Unreadable { path: path.to_owned(), error })?;
         let candidates = [root.clone(), root.join("dist").join("control-ui")];
         let found = candidates.into_iter().find(|candidate| candidate.join("index.html").is_file());
         let found = found.ok_or_else(|| ControlUiError::NoPage(path.to_owned()))?;
-        let root =
-            found.canonicalize().map_err(|source| ControlUiError::Unreadable { path: path.to_owned(), source })?;
+        let root = found.canonicalize().map_err(|error| ControlUiError::Unreadable { path: path.to_owned(), error })?;
         Ok(Self { root })
     }
 

@@ -398,7 +398,8 @@ fn an_unreadable_file_is_named_and_not_changed() {
         let output = home.run(args);
         assert_eq!(output.code, Some(1), "{args:?}");
         let expected = format!("error: {} is not a JSON object (line 1, column 53); ", file.display());
-        assert!(output.stderr.contains(&expected) && !output.stderr.contains("canary"), "{}", output.stderr);
+        assert!(output.stderr.starts_with(&expected) && !output.stderr.contains("canary"), "{}", output.stderr);
+        assert_eq!(output.stderr.matches(" is not a JSON object").count(), 1, "printed once: {}", output.stderr);
     }
     assert_eq!(add(&home, &["openai"], "sk-canary-new").code, Some(1));
     assert_eq!(fs::read_to_string(&file).unwrap(), broken);

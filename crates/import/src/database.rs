@@ -14,7 +14,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use crate::{Error, source::listed};
+use crate::{Error, pairing, source::listed};
 
 /// Database with what all agents share.
 const SHARED: &str = "state/openclaw.sqlite";
@@ -84,10 +84,10 @@ impl ExportedState {
     }
 
     fn warn(&mut self, database: &Path, why: &str) {
-        self.warnings.push(format!("{}: {why}", database.display()));
+        self.warnings.push(homard_stdx::text::strip_controls(&format!("{}: {why}", database.display())));
     }
 
-    /// Exports jobs, approvals, approved senders and devices, and returns the credentials that all agents share.
+    /// Exports jobs, approvals, approved senders, pairing requests and devices, and returns the credentials that all agents share.
     fn shared(&mut self, database: &Path) -> Result<Option<Value>, String> {
         let (_copy, db) = self.open(database, SHARED_VERSION)?;
         let jobs = self.jobs(database, &db).map_err(|error| error.to_string())?;
@@ -102,7 +102,9 @@ impl ExportedState {
             self.write("exec-approvals.json", &approvals)?;
         }
         self.senders(&db)?;
+        self.requests(&db)?;
         self.devices(&db)?;
+        self.name_left_out(database, &db)?;
         let auth = text("SELECT value_json FROM config_machine_state WHERE state_key = 'authProfiles.store'")?;
         Ok(auth.and_then(|auth| serde_json::from_str(&auth).ok()))
     }
@@ -124,9 +126,51 @@ impl ExportedState {
             entries.push(entry.into());
             *list = entries.into();
         }
-        let is_name = |channel: &str| channel.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
         for (channel, list) in channels.into_iter().filter(|(channel, _)| is_name(channel)) {
             self.write(&format!("credentials/{channel}-allowFrom.json"), &list.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Exports the pairing requests, by channel.
+    fn requests(&self, db: &Connection) -> Result<(), String> {
+        let sql = "SELECT channel_key, json_object('id', request_id, 'accountId', account_id, 'code', code,
+                'createdAt', created_at, 'lastSeenAt', last_seen_at, 'meta', json(coalesce(meta_json, '{}')))
+            FROM channel_pairing_requests ORDER BY created_at, request_id";
+        let rows = optional_rows(db, sql, |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
+        let mut channels: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+        for (channel, request) in rows.into_iter().filter(|(channel, _)| is_name(channel)) {
+            channels.entry(channel).or_default().extend(serde_json::from_str::<Value>(&request));
+        }
+        for (channel, requests) in channels {
+            let text = json!({"version": 1, "requests": requests}).to_string();
+            self.write(&format!("{}/{channel}-pairing.json", pairing::EXPORTED), &text)?;
+        }
+        Ok(())
+    }
+
+    /// Warns about what users have stored and cannot be imported.
+    fn name_left_out(&mut self, database: &Path, db: &Connection) -> Result<(), String> {
+        let named = |sql: &str| optional_rows(db, sql, |row| row.get::<_, String>(0));
+        for (sql, what) in [
+            (
+                "SELECT name FROM secret_store_entries WHERE deleted_at_ms IS NULL ORDER BY name",
+                "the values of the secret store are not imported; add a key with: homard models auth add PROVIDER, or put the \
+                 value into a file and refer to it in the config with ${file:PATH}",
+            ),
+            (
+                "SELECT store_key FROM mcp_oauth_stores ORDER BY store_key",
+                "sign-ins at MCP servers are not imported; set a header with a token in mcp.servers",
+            ),
+            (
+                "SELECT coalesce(display_name, device_id) FROM device_pairing_pending ORDER BY 1",
+                "devices that wait to be paired are not imported; connect them again",
+            ),
+        ] {
+            let names = named(sql)?;
+            if !names.is_empty() {
+                self.warn(database, &format!("{what} ({})", names.join(", ")));
+            }
         }
         Ok(())
     }
@@ -257,6 +301,11 @@ fn stamps(database: &Path) -> [Option<(u64, Option<std::time::SystemTime>)>; 2] 
         let found = fs::metadata(with_suffix(database, suffix)).ok()?;
         Some((found.len(), found.modified().ok()))
     })
+}
+
+/// True if a channel's name can be part of a file name.
+fn is_name(channel: &str) -> bool {
+    channel.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
@@ -414,6 +463,14 @@ mod tests {
         assert_eq!(names, ["Daily look", "Every hour"]);
         let senders = fs::read_to_string(exported.file("credentials/telegram-allowFrom.json").unwrap()).unwrap();
         assert_eq!(senders, r#"{"version":1,"allowFrom":["4711"],"accounts":{}}"#);
+        let requests: Value =
+            serde_json::from_slice(&fs::read(exported.file("pairing/telegram-pairing.json").unwrap()).unwrap())
+                .unwrap();
+        let request = &requests["requests"][0];
+        assert_eq!(
+            (&request["id"], &request["code"], &request["meta"]["username"]),
+            (&json!("4712"), &json!("LMNPQRST"), &json!("ann"))
+        );
         let devices: Value =
             serde_json::from_slice(&fs::read(exported.file("devices/paired.json").unwrap()).unwrap()).unwrap();
         let device = devices.as_object().unwrap().values().next().unwrap();

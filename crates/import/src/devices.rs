@@ -44,10 +44,10 @@ pub(crate) fn plan_devices(plan: &mut ImportPlan, source: &OpenclawState, paths:
         Ok(ours) => ours,
         Err(why) => return plan.warn(&to.display(), &format!("is kept, so no devices are imported: {why}")),
     };
-    let (known_count, mut node_count) = (ours.len(), 0);
+    let (known_count, mut nodes) = (ours.len(), Vec::new());
     for (id, device) in theirs {
         if !is_operator(&device) {
-            node_count += 1;
+            nodes.push(device["displayName"].as_str().unwrap_or(&id).to_owned());
         } else if ours.contains_key(&id) {
             plan.counts.devices.push(ImportAction::Same);
         } else if let Some(device) = converted(&device) {
@@ -58,11 +58,9 @@ pub(crate) fn plan_devices(plan: &mut ImportPlan, source: &OpenclawState, paths:
             plan.warn(&format!("device {id}"), "not imported: it has no public key");
         }
     }
-    if node_count > 0 {
-        plan.warn(
-            &from.display(),
-            &format!("devices that are nodes are not imported ({node_count}): Homard has no nodes"),
-        );
+    if !nodes.is_empty() {
+        let why = format!("devices that are nodes are not imported ({}): Homard has no nodes", nodes.join(", "));
+        plan.warn(&FILE, &why);
     }
     if ours.len() > known_count {
         let text = format!("{:#}\n", Value::Object(ours));

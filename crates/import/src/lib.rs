@@ -1,5 +1,5 @@
-//! The import of OpenClaw's state: config, sessions, transcripts, auth profiles, approvals, approved senders, paired
-//! devices, skills and cron jobs.
+//! The import of OpenClaw's state: config, sessions, transcripts, auth profiles, approvals, approved senders,
+//! pairing requests, paired devices, skills and cron jobs.
 //!
 //! The source is only read. First everything is examined and an [`ImportPlan`] is made: [`preview`] ends there. Then
 //! files are copied, each atomically, and last the sessions are stored in one go: an interrupted import can be repeated.
@@ -11,6 +11,7 @@ mod database;
 mod defaults;
 mod devices;
 mod error;
+mod pairing;
 mod plan;
 mod senders;
 mod settings;

@@ -16,7 +16,7 @@ use super::{
     cron,
     database::ExportedState,
     defaults::DefaultDifference,
-    devices, senders, settings, skills,
+    devices, pairing, senders, settings, skills,
     source::{self, OpenclawState},
     transcripts::{self, ImportAction},
 };
@@ -59,6 +59,8 @@ pub struct ImportCounts {
     pub cron_jobs: Vec<ImportAction>,
     /// Senders that may write to the agent on a chat channel.
     pub senders: Vec<ImportAction>,
+    /// Senders that wait for the owner's approval.
+    pub requests: Vec<ImportAction>,
     /// Paired devices.
     pub devices: Vec<ImportAction>,
     /// Approval rules for commands.
@@ -97,6 +99,7 @@ pub(crate) fn make(
     let config = settings::config(&mut plan, source, paths, options);
     settings::approvals(&mut plan, source, paths, options);
     senders::plan_senders(&mut plan, source, paths);
+    pairing::plan_requests(&mut plan, source, paths);
     devices::plan_devices(&mut plan, source, paths);
     skills::plan_skills(&mut plan, source, &config, paths, options);
     cron::plan_jobs(&mut plan, source, &config, paths, options);

@@ -13,13 +13,13 @@ use super::{
 };
 
 /// Folder of the lists, there and here.
-const FOLDER: &str = "credentials";
+pub(crate) const FOLDER: &str = "credentials";
 
 /// End of the name of a list.
 const SUFFIX: &str = "allowFrom.json";
 
 /// Ids of approved senders by account.
-type SendersByAccount = BTreeMap<String, Vec<String>>;
+pub(crate) type SendersByAccount = BTreeMap<String, Vec<String>>;
 
 /// Plans the lists of all channels that Homard has, and reports those of others.
 pub(crate) fn plan_senders(plan: &mut ImportPlan, source: &OpenclawState, paths: &Paths) {
@@ -96,6 +96,14 @@ fn merge(plan: &mut ImportPlan, channel: &str, approved: &SendersByAccount, path
     }
 }
 
+/// Returns the senders that Homard's own list of a channel contains, by account; none if it cannot be read.
+pub(crate) fn approved(folder: &Path, channel: &str) -> SendersByAccount {
+    let Ok(document) = existing(&folder.join(format!("{channel}-{SUFFIX}"))) else { return SendersByAccount::new() };
+    let accounts = document["accounts"].as_object().into_iter().flatten();
+    let accounts = accounts.map(|(account, list)| (account.clone(), ids(list)));
+    accounts.chain([(DEFAULT_ACCOUNT.to_owned(), ids(&document["allowFrom"]))]).collect()
+}
+
 /// Reads Homard's own list.
 fn existing(path: &Path) -> Result<Value, String> {
     match fs::read_to_string(path) {
@@ -115,7 +123,7 @@ fn ids(list: &Value) -> Vec<String> {
 }
 
 /// Returns the id of a sender without the name of its channel; `None` for names and wildcards.
-fn sender_id(channel: &str, entry: &str) -> Option<String> {
+pub(crate) fn sender_id(channel: &str, entry: &str) -> Option<String> {
     let id = entry.split_once(':').filter(|(prefix, _)| [channel, "tg"].contains(prefix)).map_or(entry, |(_, id)| id);
     let is_id = match channel {
         "telegram" => !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit()),

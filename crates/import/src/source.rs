@@ -35,7 +35,7 @@ const NOT_IMPORTED: [(&str, &str); 13] = [
     (
         "state/openclaw.sqlite",
         "of the databases of OpenClaw 2026.9, sessions, transcripts, auth profiles, cron jobs, exec approvals, approved \
-         senders and paired devices are imported; all else is not",
+         senders, pairing requests and paired devices are imported; all else is not",
     ),
 ];
 

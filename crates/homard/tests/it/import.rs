@@ -8,23 +8,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rusqlite::Connection;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{
-    devices::Device,
-    home::Home,
-    provider_api::{ApiStyle, KeyedServer},
-};
+use crate::home::Home;
 
 const MAIN: &str = "a7a63d5a-7be5-4927-994f-63078f74bac3";
 const KID: &str = "194b5e66-598b-4678-bb05-b7f47e0426af";
 const TOPIC: &str = "5d1c0f6e-0000-4000-8000-00000000c0de";
-const SECRET: &str = "golden-key-that-must-not-be-shown";
+pub(crate) const SECRET: &str = "golden-key-that-must-not-be-shown";
 
 /// A copy of a recorded state directory that a test may change.
-struct Openclaw(TempDir);
+pub(crate) struct Openclaw(pub(crate) TempDir);
 
 impl Openclaw {
     fn new() -> Self {
@@ -72,7 +67,7 @@ impl Openclaw {
 }
 
 /// Returns every file below a directory with its mode and content; empty if there is no such directory.
-fn files(folder: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+pub(crate) fn files(folder: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(next) = folders.pop() {
@@ -102,7 +97,7 @@ fn extras(document: &Value) -> [&Value; 2] {
     ["skills", "cronJobs"].map(|name| &document[name])
 }
 
-fn import(home: &Home, from: &Openclaw, flags: &[&str]) -> Value {
+pub(crate) fn import(home: &Home, from: &Openclaw, flags: &[&str]) -> Value {
     let output = home.run(&[&["import", "openclaw", from.path(), "--json"], flags].concat());
     assert_eq!(output.code, Some(0), "{output:?}");
     assert!(!output.stdout.contains(SECRET) && !output.stderr.contains(SECRET), "{output:?}");
@@ -539,68 +534,4 @@ fn unusable_or_conflicting_skills_and_jobs_are_reported() {
     let forced = import(&home, &from, &["--force"]);
     assert_eq!(extras(&forced), [&session_counts(0, 1, 1, 0, 1), &session_counts(0, 1, 2, 0, 1)]);
     assert_eq!(jobs()["jobs"][1]["name"], "Renamed");
-}
-
-/// The state of a real OpenClaw 2026.9.6; see `record.py` beside the SQL.
-pub(crate) fn openclaw_of_2026_9(server: &str) -> TempDir {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../import/tests/golden/2026.9.6");
-    let root = tempfile::tempdir().unwrap();
-    for (name, database) in
-        [("state.sql", "state/openclaw.sqlite"), ("agent.sql", "agents/main/agent/openclaw-agent.sqlite")]
-    {
-        let path = root.path().join(database);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        let db = Connection::open(path).unwrap();
-        // Tables to which others refer are left out.
-        db.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
-        db.execute_batch(&fs::read_to_string(golden.join(name)).unwrap()).unwrap();
-    }
-    let provider = json!({"baseUrl": server, "api": "openai-completions", "apiKey": SECRET, "models": [{"id": "m"}]});
-    let config = json!({
-        "gateway": {"auth": {"mode": "token", "token": "throw-away-token"}, "trustedProxies": ["127.0.0.9"]},
-        "agents": {"defaults": {"model": "fake/m"}}, "models": {"providers": {"fake": provider}},
-        "channels": {"telegram": {"enabled": false, "botToken": "123456:fake-token", "dmPolicy": "pairing"}, "discord": {}},
-    });
-    fs::write(root.path().join("openclaw.json"), config.to_string()).unwrap();
-    root
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_state_of_2026_9_works_after_the_import() {
-    let server = KeyedServer::start(ApiStyle::Chat);
-    let (home, root) = (Home::new(), openclaw_of_2026_9(&server.base()));
-    let from = Openclaw(root);
-    let before = files(from.0.path());
-    let preview = import(&home, &from, &["--dry-run"]);
-    let report = import(&home, &from, &[]);
-    let kinds = ["sessions", "transcripts", "cronJobs", "approvals", "senders", "devices"];
-    let counts = |report: &Value, fate: &str| kinds.map(|kind| report[kind][fate].as_u64().unwrap());
-    assert_eq!((counts(&report, "new"), counts(&preview, "new")), ([2, 2, 2, 1, 1, 1], [2, 2, 2, 1, 1, 1]), "{report}");
-    assert_eq!(counts(&import(&home, &from, &[]), "same"), [2, 2, 2, 1, 1, 1]);
-    assert_eq!(files(from.0.path()), before);
-    let warnings = report["warnings"].to_string();
-    assert!(warnings.contains("channels.discord: is not supported"), "{warnings}");
-    assert!(warnings.contains("jobs that OpenClaw runs for itself are not imported (3)"), "{warnings}");
-
-    // An existing conversation continues, and is answered.
-    let output = home.run(&["agent", "-m", "And now?", "--session-key", "agent:main:notes"]);
-    assert_eq!((output.code, output.stdout.as_str()), (Some(0), "By chat\n"), "{}", output.stderr);
-    let shown = home.run(&["sessions", "show", "agent:main:notes"]).stdout;
-    assert!(shown.contains("long text of the notes") && shown.contains("And now?"), "{shown}");
-    let gateway = home.gateway();
-    let approved = gateway.run(&["pairing", "list", "telegram", "--json"]).stdout;
-    assert!(approved.contains("4711") && !approved.contains("4712"), "{approved}");
-    let jobs = gateway.run(&["cron", "list", "--all", "--json"]).stdout;
-    assert!(jobs.contains("Daily look") && jobs.contains("Every hour"), "{jobs}");
-    let rules = gateway.run(&["gateway", "call", "exec.approvals.get"]).stdout;
-    assert!(rules.contains("/usr/bin/git"), "{rules}");
-    // The device of the recording uses the token that OpenClaw issued.
-    let device = Device::new(7);
-    let golden =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../import/tests/golden/2026.9.6/state.sql"));
-    let golden = golden.unwrap();
-    let token = golden.split("{\"operator\":{\"token\":\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
-    let (_, hello) = device.connect(gateway.port, token).await;
-    assert_eq!(hello["payload"]["type"], "hello-ok", "{hello}");
-    assert!(gateway.run(&["devices"]).stdout.contains("Desk"));
 }

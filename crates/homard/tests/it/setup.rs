@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{
     home::{Home, Process, run_command, terminal},
-    import::openclaw_of_2026_9,
+    import_databases::openclaw_of_2026_9,
     models::files,
     provider_api::{ApiStyle, KeyedServer},
 };

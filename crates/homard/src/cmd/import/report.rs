@@ -24,7 +24,7 @@ pub(in crate::cmd) struct ImportReport<'a> {
 }
 
 impl ImportReport<'_> {
-    fn counts(&self) -> [(&'static str, &[ImportAction]); 9] {
+    fn counts(&self) -> [(&'static str, &[ImportAction]); 10] {
         let counts = &self.plan.counts;
         [
             ("config", &counts.config),
@@ -35,6 +35,7 @@ impl ImportReport<'_> {
             ("cron jobs", &counts.cron_jobs),
             ("approvals", &counts.approvals),
             ("senders", &counts.senders),
+            ("pairing", &counts.requests),
             ("devices", &counts.devices),
         ]
     }
@@ -50,6 +51,7 @@ impl ImportReport<'_> {
             let name = match name {
                 "auth profiles" => "authProfiles",
                 "cron jobs" => "cronJobs",
+                "pairing" => "pairingRequests",
                 name => name,
             };
             document[name] =

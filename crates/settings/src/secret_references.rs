@@ -22,6 +22,28 @@ use crate::paths;
 const MAX_BYTES: u64 = 64 * 1024;
 /// How long a command may run.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
+/// Variables that a command gets, in addition to those that begin with one of [`COMMAND_PREFIXES`]: what programs need to
+/// run, and to reach an agent or a desktop that keeps secrets.
+const COMMAND_VARIABLES: [&str; 16] = [
+    "DBUS_SESSION_BUS_ADDRESS",
+    "DISPLAY",
+    "GNUPGHOME",
+    "HOME",
+    "LANG",
+    "LANGUAGE",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "SSH_AUTH_SOCK",
+    "TERM",
+    "TMPDIR",
+    "TZ",
+    "USER",
+    "WAYLAND_DISPLAY",
+    "XAUTHORITY",
+];
+/// Beginnings of further variables of a command: locales, directories, and password managers.
+const COMMAND_PREFIXES: [&str; 7] = ["LC_", "XDG_", "GPG_", "PASSWORD_STORE_", "OP_", "BW_", "VAULT_"];
 /// Setting that switches commands on.
 const COMMANDS: &str = "SECRET_COMMANDS";
 /// Variable with the directory of the service manager's credentials.
@@ -85,6 +107,8 @@ fn output(command: &str) -> Result<String, String> {
     let failed = |why: String| format!("runs the command {command:?}, which {why}");
     let mut child = Command::new("/bin/sh")
         .args(["-c", command])
+        .env_clear()
+        .envs(paths::variables().filter(|(name, _)| is_for_commands(name)))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -111,6 +135,11 @@ fn output(command: &str) -> Result<String, String> {
         Ok(Ok(_)) if !status.success() => Err(failed(format!("failed ({status})"))),
         Ok(Ok(bytes)) => text(bytes).map_err(failed),
     }
+}
+
+/// True if a command for a secret gets this variable. Those with other secrets are not among them.
+fn is_for_commands(name: &str) -> bool {
+    COMMAND_VARIABLES.contains(&name) || COMMAND_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Returns the text of a secret without the line break at its end.
@@ -163,6 +192,18 @@ mod tests {
             refused,
             "runs a command for a secret, which is off; to allow it, set HOMARD_SECRET_COMMANDS=1 in Homard's environment"
         );
+    }
+
+    #[test]
+    fn a_command_gets_no_variables_with_keys_of_models() {
+        for name in ["PATH", "HOME", "GNUPGHOME", "LC_ALL", "OP_SERVICE_ACCOUNT_TOKEN"] {
+            assert!(is_for_commands(name), "{name}");
+        }
+        for name in
+            ["OPENAI_API_KEY", "ANTHROPIC_OAUTH_TOKEN", "CREDENTIALS_DIRECTORY", "HOMARD_GATEWAY_TOKEN", "LD_PRELOAD"]
+        {
+            assert!(!is_for_commands(name), "{name}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::home::Home;
 
 /// A plugin that answers everything and registers what its config names.
-const PROGRAM: &str = r#"
+pub(crate) const PROGRAM: &str = r#"
 import json, sys
 for line in sys.stdin:
     message = json.loads(line)
@@ -26,7 +26,7 @@ for line in sys.stdin:
 "#;
 
 /// Creates a plugin in Python; returns its directory.
-fn plugin(folder: PathBuf, id: &str) -> PathBuf {
+pub(crate) fn plugin(folder: PathBuf, id: &str) -> PathBuf {
     assert!(Path::new("/usr/bin/python3").exists(), "this test needs /usr/bin/python3, which is not on this machine");
     fs::create_dir_all(&folder).unwrap();
     let strings = json!({"type": "array", "items": {"type": "string"}});

@@ -95,7 +95,7 @@ pub(super) struct Args {
     /// Directory to work in [default: the current directory]
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
-    /// Run in this process, even if a gateway is running
+    /// Run in this process, even if a gateway is reachable; refused while one uses the state directory
     #[arg(long)]
     local: bool,
     /// Allow the current directory as the workspace without asking, even if it is the home directory or contains the

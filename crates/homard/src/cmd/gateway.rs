@@ -13,6 +13,8 @@ use homard_logging::Log;
 
 use super::logs;
 
+pub(super) use self::service::{ServiceStatus, install_for_user, no_manager};
+
 /// What `homard gateway` takes: the flags of `run`, or a subcommand.
 #[derive(Debug, clap::Args)]
 #[group(skip)]

@@ -6,9 +6,10 @@ use std::{
     path::PathBuf,
 };
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use homard_app::model_check::{ModelTest, TestAnswer};
 use homard_import::{ImportOptions, OpenclawState};
+use homard_service::manager::InstallReport;
 use homard_settings::{DEMO, paths::Paths};
 use homard_setup::{
     Answers, Error, ModelsContext, confirm,
@@ -19,7 +20,11 @@ use serde_json::{Value, json};
 use super::models::{answer_text, read_context, test_document};
 use crate::{
     cli_error::CliError,
-    cmd::{import::report::ImportReport, prompt},
+    cmd::{
+        gateway::{self, ServiceStatus},
+        import::report::ImportReport,
+        prompt,
+    },
     render::{self, Table},
 };
 
@@ -33,13 +38,18 @@ const IMPORT_INTERRUPTED: &str = "the import was interrupted; it is repeated by:
 const IMPORTED_ONLY: &str =
     "the state of OpenClaw was imported, and nothing else was changed; continue with: homard setup";
 
+/// What is said when the user leaves at the last question.
+const CONFIGURED: &str =
+    "the setup is complete, and the service was not installed; install it with: homard gateway install";
+
 /// Arguments of `homard setup`.
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = "Examples:
   homard setup                                                  asks; Ctrl-C at any question changes nothing
   homard setup --yes                                            use the first key or local server that is found
   homard setup --yes --provider openai --key-from-env MY_KEY    stores the key that the variable contains
-  homard setup --yes --url http://127.0.0.1:8000/v1             any server with an API of OpenAI or Anthropic")]
+  homard setup --yes --url http://127.0.0.1:8000/v1             any server with an API of OpenAI or Anthropic
+  homard setup --yes --install-service                          run the gateway as a service, too")]
 pub(super) struct Args {
     /// Ask nothing and use the defaults
     #[arg(long, short)]
@@ -62,6 +72,9 @@ pub(super) struct Args {
     /// Environment variable that contains the token of a Telegram bot; the token is stored
     #[arg(long, value_name = "NAME")]
     telegram_token_from_env: Option<String>,
+    /// Install the gateway as a service of this user, and start it
+    #[arg(long)]
+    install_service: bool,
     /// Do not import the state of OpenClaw, if there is any
     #[arg(long)]
     no_import: bool,
@@ -158,6 +171,10 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     let mut terminal = TerminalAnswers;
     let mut defaults = DefaultAnswers { tells: !args.json };
     let answers: &mut dyn Answers = if is_unattended { &mut defaults } else { &mut terminal };
+    let service = ServiceStatus::find()?;
+    if args.install_service && service == ServiceStatus::NoManager {
+        return Err(gateway::no_manager(false).into());
+    }
     let paths = Paths::find()?;
     if !is_unattended {
         answers.tell("The config is written at the end. Ctrl-C leaves at any question.");
@@ -169,7 +186,42 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     let configured = async { Ok(wizard::configure(&options, answers, &setup).await?) };
     let outcome = interruptible(configured, UNCHANGED).await;
     let outcome = outcome.map_err(|error| if imported.is_some() { after_import(error) } else { error })?;
-    report(args, &setup, &outcome, imported.as_ref())
+    let installed = offer_service(args, answers, &outcome, service);
+    if args.json && installed.is_err() {
+        return installed.map(drop);
+    }
+    let next = next_steps(&outcome, if matches!(installed, Ok(Some(_))) { ServiceStatus::Installed } else { service });
+    let files = installed.as_ref().ok().and_then(Option::as_ref).map(|report| &report.files[..]);
+    report(args, &setup, &SetupReport { outcome: &outcome, imported: imported.as_ref(), files, next })?;
+    installed.map(drop)
+}
+
+/// Installs the gateway as a service, if the user wants that and there is a service manager. Returns the result; `None`
+/// if nothing was installed.
+fn offer_service(
+    args: &Args,
+    answers: &mut dyn Answers,
+    outcome: &SetupOutcome,
+    status: ServiceStatus,
+) -> Result<Option<InstallReport>> {
+    if status != ServiceStatus::NotInstalled {
+        return Ok(None);
+    }
+    let question = "Run the gateway as a service, from every login on?";
+    // The demo model needs no service.
+    let is_wanted = args.install_service
+        || !args.is_unattended()
+            && outcome.model != DEMO
+            && confirm(answers, question, false).map_err(|error| {
+                let is_left = matches!(error, Error::Interrupted(_));
+                if is_left { Error::Interrupted(CONFIGURED.to_owned()) } else { error }
+            })?;
+    if !is_wanted {
+        return Ok(None);
+    }
+    let report = gateway::install_for_user().context("the service was not installed")?;
+    report.warnings.iter().for_each(|warning| answers.tell(&format!("warning: {warning}")));
+    Ok(Some(report))
 }
 
 /// Runs a part of the setup to its end, or until Ctrl-C is pressed while no question is open.
@@ -229,15 +281,25 @@ async fn import(args: &Args, answers: &mut dyn Answers, paths: &Paths) -> Result
     Ok(Some(report.document()))
 }
 
+/// What a setup did.
+struct SetupReport<'a> {
+    outcome: &'a SetupOutcome,
+    imported: Option<&'a Value>,
+    /// The files of the service, if it was installed.
+    files: Option<&'a [PathBuf]>,
+    /// What to do next: commands, and what each is for.
+    next: Vec<(&'static str, &'static str)>,
+}
+
 /// Prints what was set up and what to do next.
-fn report(args: &Args, setup: &ModelsContext, outcome: &SetupOutcome, imported: Option<&Value>) -> Result<()> {
+fn report(args: &Args, setup: &ModelsContext, done: &SetupReport<'_>) -> Result<()> {
+    let SetupReport { outcome, imported, files, next } = done;
     let answer: Option<&TestAnswer> = outcome.test.as_ref().and_then(|test| test.outcome.as_ref().ok());
-    let next = next_steps(outcome);
     if args.json {
         let test = outcome.test.as_ref().zip(answer).map(|(test, answer)| test_document(test, answer));
         return Ok(render::print_json(&json!({
             "ok": true, "model": outcome.model, "config": setup.paths.config, "changed": outcome.changed, "test": test,
-            "import": imported,
+            "import": imported, "service": files.map(|files| json!({"files": files})),
             "next": next.iter().map(|(command, _)| command).collect::<Vec<_>>(),
         }))?);
     }
@@ -247,6 +309,10 @@ fn report(args: &Args, setup: &ModelsContext, outcome: &SetupOutcome, imported: 
         (model, None) => format!("{model}, which did not answer"),
     };
     render::print(&format!("The model is {state}. The config is {}.", setup.paths.config.display()))?;
+    if let Some(files) = files {
+        let files: Vec<_> = files.iter().map(|path| path.display().to_string()).collect();
+        render::print(&format!("The gateway runs as a service ({}).", files.join(", ")))?;
+    }
     render::print("Next:")?;
     let row = |(command, meaning): &(&str, &str)| vec![format!("  {command}"), (*meaning).to_owned()];
     render::print_table(&Table::fields(next.iter().map(row).collect()))?;
@@ -254,16 +320,28 @@ fn report(args: &Args, setup: &ModelsContext, outcome: &SetupOutcome, imported: 
 }
 
 /// Returns what to do next: commands, and what each is for.
-fn next_steps(outcome: &SetupOutcome) -> Vec<(&'static str, &'static str)> {
+fn next_steps(outcome: &SetupOutcome, service: ServiceStatus) -> Vec<(&'static str, &'static str)> {
     let channel = match outcome.has_channel {
         true => ("homard pairing approve telegram CODE", "after you have written to your bot: allow your account"),
         false => ("homard channels add telegram --token TOKEN", "connect a chat channel"),
     };
-    vec![
-        ("homard chat", "talk to the agent in the terminal"),
-        ("homard agent -m \"What files are here?\"", "send one message"),
-        ("homard gateway", "serve clients and chat channels"),
-        channel,
-        ("homard gateway install", "run the gateway as a service, from every login on"),
-    ]
+    let gateway = match service {
+        ServiceStatus::Installed => {
+            ("homard gateway status", "show the service, which serves clients and chat channels")
+        }
+        ServiceStatus::NotInstalled | ServiceStatus::NoManager => ("homard gateway", "serve clients and chat channels"),
+    };
+    let background = match service {
+        ServiceStatus::Installed => None,
+        ServiceStatus::NotInstalled => {
+            Some(("homard gateway install", "run the gateway as a service, from every login on"))
+        }
+        ServiceStatus::NoManager => Some((
+            "homard gateway start",
+            "run the gateway in the background, as no service manager runs for this user",
+        )),
+    };
+    let chat = ("homard chat", "talk to the agent in the terminal");
+    let message = ("homard agent -m \"What files are here?\"", "send one message");
+    [chat, message, gateway, channel].into_iter().chain(background).collect()
 }

@@ -18,13 +18,18 @@ esac
 
 /// Runs a command in a home whose service manager is the double.
 fn with_systemd(home: &Home, args: &[&str]) -> CommandOutput {
+    run_command(systemd_command(home, args))
+}
+
+/// Returns a command in a home whose service manager is the double.
+pub(crate) fn systemd_command(home: &Home, args: &[&str]) -> Command {
     let mut command = home.command(args);
     let folder = home.work().join("bin");
     command.env("PATH", format!("{}:/usr/bin:/bin", folder.display())).env("HOME", home.work());
-    run_command(command)
+    command
 }
 
-fn systemd_home() -> Home {
+pub(crate) fn systemd_home() -> Home {
     let home = Home::new();
     let folder = home.work().join("bin");
     fs::create_dir(&folder).unwrap();
@@ -40,7 +45,7 @@ fn systemd_home() -> Home {
     home
 }
 
-fn calls(home: &Home) -> Vec<String> {
+pub(crate) fn calls(home: &Home) -> Vec<String> {
     let text = fs::read_to_string(home.work().join("calls")).unwrap_or_default();
     fs::remove_file(home.work().join("calls")).ok();
     let is_change = |line: &&str| !line.contains("is-system-running") && !line.contains("show");

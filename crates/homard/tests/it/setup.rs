@@ -19,6 +19,7 @@ use crate::{
     import_databases::openclaw_of_2026_9,
     models::files,
     provider_api::{ApiStyle, KeyedServer},
+    service::{calls, systemd_command, systemd_home},
 };
 
 const KEY: &str = "sk-canary-of-the-setup";
@@ -290,6 +291,27 @@ impl Case<'_> {
             assert_eq!(state_files(home), before, "{place}");
         }
     }
+
+    /// Leaves the dialogue at each question, each time in a new home; the last home is then set up to the end.
+    fn interrupt_everywhere(&self) {
+        for at in 0..self.dialogue.len() {
+            let home = self.home();
+            self.interrupt(&home, at);
+            if at + 1 == self.dialogue.len() && self.args == ["setup"] {
+                self.run_again(&home);
+            }
+        }
+    }
+
+    /// Answers all questions in a home in which the dialogue was left before.
+    fn run_again(&self, home: &Home) {
+        // What was imported is not offered again.
+        let is_asked = |question: &str| !question.starts_with("Import") || !home.state().join("homard.json").exists();
+        let dialogue = self.dialogue.iter().filter(|(question, _)| is_asked(question)).copied().collect();
+        let again = Case { dialogue, prepare: &|_| (), variables: self.variables.clone(), ..*self };
+        let (code, screen) = again.answered(home, again.dialogue.len()).end();
+        assert!(code == Some(0) && screen.contains(self.end) && !screen.contains(KEY), "{}: {screen}", self.name);
+    }
 }
 
 fn write_openclaw(home: &Home, server: &KeyedServer) {
@@ -307,8 +329,7 @@ async fn it_can_be_interrupted_at_every_question_and_run_again() {
     let (base, root) = (server.base(), telegram.root());
     let with_root = |home: &Home| home.configure(&json!({"channels": {"telegram": {"apiRoot": root}}}).to_string());
     let unanswered = |home: &Home| {
-        let provider = json!({"baseUrl": closed.base(), "api": "openai-completions", "models": [{"id": "m"}]});
-        let models = json!({"providers": {"mine": provider}});
+        let models = json!({"providers": {"mine": {"baseUrl": closed.base(), "api": "openai-completions", "models": [{"id": "m"}]}}});
         home.configure(&json!({"agents": {"defaults": {"model": "mine/m"}}, "models": models}).to_string());
     };
     let (workspace, no_channel) = (("Workspace", ""), ("Number [1]:", ""));
@@ -374,39 +395,19 @@ async fn it_can_be_interrupted_at_every_question_and_run_again() {
             end: "Number [1]:",
         },
     ];
-    for case in &cases {
-        for at in 0..case.dialogue.len() {
-            let home = case.home();
-            case.interrupt(&home, at);
-            // The same home, once more.
-            if at + 1 == case.dialogue.len() && case.args == ["setup"] {
-                let again = case.dialogue[..=at].iter().filter(|(question, _)| {
-                    // What was imported is not offered again.
-                    !question.starts_with("Import") || !home.state().join("homard.json").exists()
-                });
-                let again = Case {
-                    dialogue: again.copied().collect(),
-                    prepare: &|_| (),
-                    variables: case.variables.clone(),
-                    ..*case
-                };
-                let (code, screen) = again.answered(&home, again.dialogue.len()).end();
-                assert!(
-                    code == Some(0) && screen.contains(case.end) && !screen.contains(KEY),
-                    "{}: {screen}",
-                    case.name
-                );
-            }
-        }
-    }
+    cases.iter().for_each(Case::interrupt_everywhere);
     let home = cases[4].home();
     let mut session = cases[4].answered(&home, 1);
     session.expect(cases[4].end);
     session.answer("\u{3}");
     assert_eq!(session.end().0, Some(130));
-    // What the first case wrote works.
-    let home = cases[0].home();
-    let (code, screen) = cases[0].answered(&home, cases[0].dialogue.len()).end();
+    works_as_written(&cases[0], &root);
+}
+
+/// Answers all questions of a case, and uses what it wrote.
+fn works_as_written(case: &Case<'_>, root: &str) {
+    let home = case.home();
+    let (code, screen) = case.answered(&home, case.dialogue.len()).end();
     assert!(code == Some(0) && screen.contains("homard pairing approve telegram CODE"), "{screen}");
     assert!(!screen.contains(TOKEN), "the diff hides the token: {screen}");
     assert_eq!(home.run(&["agent", "-m", "hi"]).stdout, "By chat\n");
@@ -448,4 +449,64 @@ fn without_a_key_the_demo_model_can_be_chosen() {
     let (code, screen) = session.end();
     assert!(code == Some(0) && screen.contains("The model is the built-in demo model"), "{screen}");
     assert!(!home.state().join("homard.json").exists());
+}
+
+/// What is asked of systemd to install and start the service.
+const INSTALLED: [&str; 4] =
+    ["--user daemon-reload", "--user enable homard.service", "enable-linger", "--user start homard.service"];
+
+#[test]
+fn the_service_is_offered_last_and_can_be_left_out() {
+    let (home, server) = (systemd_home(), KeyedServer::start(ApiStyle::Chat));
+    let unit = home.work().join(".config/systemd/user/homard.service");
+    let start = |questions: &[&str]| {
+        let args = ["setup", "--url", &server.base(), "--provider", "mine"];
+        let mut session = Session::start(systemd_command(&home, &args));
+        for question in questions {
+            session.expect(question);
+            session.answer("\r");
+        }
+        session.expect("Run the gateway as a service, from every login on? [y/N]");
+        session
+    };
+    let questions = ["Number or name [1]:", "Workspace", "Number [1]:", "Write this? [Y/n]"];
+    let mut session = start(&questions);
+    session.answer("\u{3}");
+    let (code, screen) = session.end();
+    let left = "the setup is complete, and the service was not installed; install it with: homard gateway install";
+    assert!(code == Some(130) && screen.contains(left), "{screen}");
+    assert!(screen.contains("mine/m, which answered"), "the rest is written: {screen}");
+    assert_eq!((calls(&home), unit.exists()), (Vec::new(), false));
+    // Again: only the service is missing.
+    let mut session = start(&questions[..3]);
+    session.answer("y\r");
+    let (code, screen) = session.end();
+    assert!(code == Some(0) && screen.contains("The gateway runs as a service ("), "{screen}");
+    assert!(screen.contains("homard gateway status") && !screen.contains("homard gateway install"), "{screen}");
+    assert_eq!((calls(&home), unit.exists()), (INSTALLED.map(str::to_owned).to_vec(), true));
+}
+
+#[test]
+fn a_script_installs_the_service_if_there_is_a_service_manager() {
+    let server = KeyedServer::start(ApiStyle::Chat);
+    let args = ["setup", "--json", "--install-service", "--url", &server.base()];
+    let home = systemd_home();
+    let output = run_command(systemd_command(&home, &args));
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let files = output.json()["service"]["files"].to_string();
+    assert!(files.contains("homard.service") && files.contains("homard.socket"), "{files}");
+    assert_eq!(calls(&home), INSTALLED);
+    let without = systemd_home();
+    let output = run_command(systemd_command(&without, &["setup", "--json", "--url", &server.base()]));
+    assert!(output.code == Some(0) && calls(&without).is_empty(), "it is not installed unasked: {output:?}");
+    let unmanaged = Home::new();
+    let mut command = command(&unmanaged, &args);
+    command.env("PATH", unmanaged.work());
+    let output = run_command(command);
+    assert!(output.code == Some(1) && output.stdout.contains("no service manager runs for this user"), "{output:?}");
+    assert!(!unmanaged.state().join("homard.json").exists());
+    let mut command = systemd_command(&unmanaged, &["setup", "--yes", "--url", &server.base()]);
+    command.env("PATH", unmanaged.work());
+    let output = run_command(command);
+    assert!(output.code == Some(0) && output.stdout.contains("homard gateway start"), "{output:?}");
 }

@@ -49,7 +49,7 @@ pub(super) struct ScopeArgs {
 }
 
 /// Arguments of `homard gateway install`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 #[command(after_help = "Examples:
   homard gateway install
   sudo homard gateway install --system --env-file /etc/homard/environment
@@ -128,6 +128,30 @@ impl Target {
     }
 }
 
+/// Whether the gateway is a service of this user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cmd) enum ServiceStatus {
+    /// There is no service manager.
+    NoManager,
+    NotInstalled,
+    Installed,
+}
+
+impl ServiceStatus {
+    /// Asks the service manager.
+    pub(in crate::cmd) fn find() -> Result<Self> {
+        if paths::home().is_none() {
+            return Ok(Self::NoManager);
+        }
+        let target = Target::find(false)?;
+        Ok(match (&target.manager, target.installed()?) {
+            (None, _) => Self::NoManager,
+            (Some(_), None) => Self::NotInstalled,
+            (Some(_), Some(_)) => Self::Installed,
+        })
+    }
+}
+
 fn locations() -> Result<Locations> {
     let home = paths::home().context("HOME is not set")?;
     let config = paths::env("XDG_CONFIG_HOME").map_or_else(|| home.join(".config"), PathBuf::from);
@@ -166,23 +190,12 @@ fn spec(args: &InstallArgs, paths: &Paths) -> Result<ServiceSpec> {
 /// Installs the service and starts it.
 pub(super) async fn install(args: &InstallArgs) -> Result<()> {
     let target = Target::find(args.system)?;
-    let spec = spec(args, &target.paths)?;
     if args.print {
+        let spec = spec(args, &target.paths)?;
         let units = [Some(systemd::service(&spec)?), systemd::socket(&spec)];
         return Ok(render::print(units.into_iter().flatten().collect::<Vec<_>>().join("\n").trim_end())?);
     }
-    let manager = target.manager.as_ref().ok_or_else(|| no_manager(args.system))?;
-    if !args.no_start
-        && manager.state()?.pid.is_none()
-        && let Some(holder) = lock::holder(&target.paths.state)
-    {
-        let text = format!("a gateway already uses {}: {holder}; stop it first", target.paths.state.display());
-        return Err(CliError::new("locked", text).into());
-    }
-    let InstallReport { files, warnings } = manager.install(&spec)?;
-    if !args.no_start {
-        manager.start()?;
-    }
+    let InstallReport { files, warnings } = install_service(&target, args)?;
     warnings.iter().for_each(|warning| render::remark(&format!("warning: {warning}")));
     if args.json {
         return Ok(render::print_json(
@@ -197,8 +210,30 @@ pub(super) async fn install(args: &InstallArgs) -> Result<()> {
     Ok(render::print(&text.join("\n"))?)
 }
 
+/// Installs the service of this user and starts it.
+pub(in crate::cmd) fn install_for_user() -> Result<InstallReport> {
+    install_service(&Target::find(false)?, &InstallArgs::default())
+}
+
+fn install_service(target: &Target, args: &InstallArgs) -> Result<InstallReport> {
+    let spec = spec(args, &target.paths)?;
+    let manager = target.manager.as_ref().ok_or_else(|| no_manager(args.system))?;
+    if !args.no_start
+        && manager.state()?.pid.is_none()
+        && let Some(holder) = lock::holder(&target.paths.state)
+    {
+        let text = format!("a gateway already uses {}: {holder}; stop it first", target.paths.state.display());
+        return Err(CliError::new("locked", text).into());
+    }
+    let report = manager.install(&spec)?;
+    if !args.no_start {
+        manager.start()?;
+    }
+    Ok(report)
+}
+
 /// Returns what to do on a machine without a service manager.
-fn no_manager(system: bool) -> CliError {
+pub(in crate::cmd) fn no_manager(system: bool) -> CliError {
     let whose = if system { "this machine" } else { "this user" };
     CliError::new(
         "service",

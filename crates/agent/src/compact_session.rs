@@ -295,7 +295,11 @@ async fn request_summary_part(
     while let Some(event) = stream.next().await {
         match event {
             ModelEvent::Text(delta) => summary.push_str(&delta),
-            ModelEvent::Thinking(_) | ModelEvent::Call(_) | ModelEvent::Signature(_) | ModelEvent::Heartbeat => {}
+            ModelEvent::Thinking(_)
+            | ModelEvent::Call(_)
+            | ModelEvent::Signature(_)
+            | ModelEvent::Heartbeat
+            | ModelEvent::NoResponse(_) => {}
             ModelEvent::Done(done) if done.stop == StopReason::Error => return Err(SummaryFailure::Failed),
             ModelEvent::Done(done) => {
                 *usage += &done.usage;

@@ -117,7 +117,8 @@ pub struct ModelTest {
 }
 
 impl Models {
-    /// Sends one small request to a model, with its first credential and without retries or fallbacks.
+    /// Sends one small request to a model, with its first credential and without retries or fallbacks. `notice` receives
+    /// what to check, if the model does not answer soon; the request continues.
     ///
     /// # Errors
     ///
@@ -127,6 +128,7 @@ impl Models {
         keyring: &Keyring,
         named: &NamedModel,
         limit: Duration,
+        notice: &mut dyn FnMut(&str),
     ) -> Result<ModelTest, crate::Error> {
         let candidates = self.candidates(keyring, std::slice::from_ref(named))?;
         let order = candidates.order(Ambient::system().now_ms(), &PreferredCredential::Any);
@@ -134,7 +136,7 @@ impl Models {
             return Err(crate::Error::Config("no model candidate is available".to_owned()));
         };
         let started = Instant::now();
-        let answered = timeout(limit, answer_of(candidate.model.stream(test_request()))).await;
+        let answered = timeout(limit, answer_of(candidate.model.stream(test_request()), notice)).await;
         let outcome = answered.unwrap_or_else(|_| {
             let message = format!("{} did not answer within {} s", named.name(), limit.as_secs());
             Err(Error::new(ErrorKind::Timeout, message))
@@ -188,13 +190,14 @@ fn test_request() -> Request {
 }
 
 /// Returns the text of an answer.
-async fn answer_of(mut events: homard_model::EventStream) -> Result<String, Error> {
+async fn answer_of(mut events: homard_model::EventStream, notice: &mut dyn FnMut(&str)) -> Result<String, Error> {
     let mut text = String::new();
     while let Some(event) = events.next().await {
         match event {
             ModelEvent::Text(part) => text.push_str(&part),
             ModelEvent::Done(_) => return Ok(text),
             ModelEvent::Failed(error) => return Err(error),
+            ModelEvent::NoResponse(why) => notice(&why),
             ModelEvent::Thinking(_) | ModelEvent::Call(_) | ModelEvent::Signature(_) | ModelEvent::Heartbeat => {}
         }
     }

@@ -84,6 +84,7 @@ pub fn of(events: &[TapeEvent]) -> (Activity, u64) {
             | RunEvent::Stored(StoredEvent::Input(_) | StoredEvent::Ended(_))
             | RunEvent::Model(
                 RequestEvent::FirstToken
+                | RequestEvent::NoResponse { .. }
                 | RequestEvent::AnswerDropped { .. }
                 | RequestEvent::Changed { .. }
                 | RequestEvent::MessageReset { .. },

@@ -140,6 +140,13 @@ pub enum RequestEvent {
         /// Model.
         model: String,
     },
+    /// No response has arrived for a while, and the request continues.
+    NoResponse {
+        /// The model, as `provider/model`.
+        model: String,
+        /// Where the request was sent, and what to check.
+        why: String,
+    },
     /// Discards everything streamed so far for this assistant message; the request will be retried.
     MessageReset {
         /// Ordinal of the assistant message in this run, from 0.

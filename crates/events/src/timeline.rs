@@ -217,7 +217,7 @@ impl TimelineBuilder {
                 let (from_model, reason, why) = (from.clone(), reason.clone(), short(why));
                 self.add_parallel(at, at, SpanKind::Switched { from_model, reason, why });
             }
-            RequestEvent::Changed { .. } | RequestEvent::MessageReset { .. } => {}
+            RequestEvent::Changed { .. } | RequestEvent::NoResponse { .. } | RequestEvent::MessageReset { .. } => {}
         }
     }
 

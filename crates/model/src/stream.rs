@@ -18,6 +18,9 @@ pub enum ModelEvent {
     Signature(Signature),
     /// No content: a heartbeat of the provider, or bytes of an incomplete event. Shows that the stream is alive.
     Heartbeat,
+    /// No response has arrived for a while, and the request continues. Not a sign of life. The text says where the request
+    /// was sent and what to check.
+    NoResponse(String),
     /// Successful end.
     Done(AnswerEnd),
     /// Failed end.

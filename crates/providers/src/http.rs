@@ -38,6 +38,8 @@ use crate::{
 
 /// Connection timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time without a response after which a request is reported as unanswered. It continues: a model may be slow.
+const NO_RESPONSE_NOTICE: Duration = Duration::from_secs(4);
 /// Maximum number of bytes read from a body that is not an answer.
 const MAX_ERROR_BODY: usize = 16 * 1024;
 /// Maximum number of bytes of a list of models.
@@ -261,8 +263,23 @@ impl Endpoint {
     }
 
     fn connect_error(&self, error: &reqwest::Error) -> Error {
-        let message = format!("POST {} failed ({})", self.url_without_secrets(), cause(error));
+        let message = format!("{} failed ({})", self.request_name(), cause(error));
         self.with_context(Error::new(ErrorKind::Connect, message))
+    }
+
+    /// Names the request: its URL and the API.
+    fn request_name(&self) -> String {
+        format!("POST {} ({})", self.url_without_secrets(), self.target.spec.api)
+    }
+
+    /// Says that no response has arrived yet, and what to check.
+    fn no_response(&self) -> String {
+        let (seconds, provider) = (NO_RESPONSE_NOTICE.as_secs(), &self.target.spec.provider);
+        format!(
+            "{} has not answered for {seconds} s; still waiting, as a model may need time. If the address or the API is \
+             wrong, correct models.providers.{provider}.baseUrl or models.providers.{provider}.api",
+            self.request_name()
+        )
     }
 
     /// Returns the host, and the port unless it is the default.
@@ -283,7 +300,8 @@ impl Endpoint {
             | ModelEvent::Thinking(_)
             | ModelEvent::Call(_)
             | ModelEvent::Signature(_)
-            | ModelEvent::Heartbeat => event,
+            | ModelEvent::Heartbeat
+            | ModelEvent::NoResponse(_) => event,
         }
     }
 }
@@ -355,18 +373,33 @@ fn cause(error: &reqwest::Error) -> String {
 
 /// Sends a request to a provider. Dropping the stream closes the connection.
 pub(crate) fn send(endpoint: Endpoint, body: Result<Vec<u8>, serde_json::Error>, reader: AnswerReader) -> EventStream {
-    let opening = async move {
+    let notice = endpoint.no_response();
+    let mut opening = Box::pin(async move {
         let encode_error = |error| {
             endpoint
                 .with_context(Error::new(ErrorKind::Rejected, format!("cannot serialize the request as JSON: {error}")))
         };
         let response = endpoint.open(body.map_err(encode_error)?).await?;
         Ok(ResponseReading { endpoint, response, reader, unread: Bytes::new(), ended: false })
+    });
+    let first = async move {
+        match timeout(NO_RESPONSE_NOTICE, &mut opening).await {
+            Ok(opened) => answer_events(opened),
+            Err(_) => {
+                let late = stream::once(opening).flat_map(answer_events);
+                stream::once(ready(ModelEvent::NoResponse(notice))).chain(late).boxed()
+            }
+        }
     };
-    Box::pin(stream::once(opening).flat_map(|opened| match opened {
-        Ok(reading) => reading.events().left_stream(),
-        Err(error) => stream::once(ready(ModelEvent::Failed(error))).right_stream(),
-    }))
+    stream::once(first).flatten().boxed()
+}
+
+/// Returns the events of a response, or the failure to get one.
+fn answer_events(opened: Result<ResponseReading, Error>) -> EventStream {
+    match opened {
+        Ok(reading) => reading.events().boxed(),
+        Err(error) => stream::once(ready(ModelEvent::Failed(error))).boxed(),
+    }
 }
 
 /// Maximum number of bytes processed at once, to bound the number of events.

@@ -12,8 +12,8 @@ use crate::{
     wire::{RequestPath, bearer},
 };
 
-/// Timeout of a list of models.
-pub const LISTING_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of a list of models. No model has to be loaded for it.
+pub const LISTING_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// A model that a server offers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -44,8 +44,13 @@ pub async fn list_models(target: &ModelTarget, client: &HttpClient) -> Result<Ve
         Ok(Ok(answer)) => answer,
         Ok(Err(why)) => return Err(failed(ErrorKind::Connect, None, &format!("failed ({why})"))),
         Err(_) => {
-            let why = format!("did not answer within {} s", LISTING_TIMEOUT.as_secs());
-            return Err(failed(ErrorKind::Timeout, None, &why));
+            let api = match target.spec.api.as_str() {
+                "" => "OpenAI's or Anthropic's API",
+                api => api,
+            };
+            let seconds = LISTING_TIMEOUT.as_secs();
+            let why = format!("did not answer within {seconds} s, as a server with {api} would");
+            return Err(failed(ErrorKind::Connect, None, &why));
         }
     };
     if !(200..300).contains(&status) {

@@ -245,7 +245,8 @@ fn is_last(event: &ModelEvent) -> bool {
         | ModelEvent::Thinking(_)
         | ModelEvent::Call(_)
         | ModelEvent::Signature(_)
-        | ModelEvent::Heartbeat => false,
+        | ModelEvent::Heartbeat
+        | ModelEvent::NoResponse(_) => false,
     }
 }
 

@@ -97,7 +97,7 @@ fn an_answer_is_replayed(path: &Path) -> Outcome {
             ModelEvent::Thinking(delta) => answer.thinking(&delta),
             ModelEvent::Call(delta) => answer.call(delta),
             ModelEvent::Signature(signature) => answer.sign(signature),
-            ModelEvent::Heartbeat | ModelEvent::Done(_) => {}
+            ModelEvent::Heartbeat | ModelEvent::NoResponse(_) | ModelEvent::Done(_) => {}
             ModelEvent::Failed(error) => return Err(error.into()),
         }
     }

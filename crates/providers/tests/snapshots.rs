@@ -16,6 +16,7 @@ fn texts(wire: Wire, frames: &[&str]) -> Vec<String> {
         | ModelEvent::Call(_)
         | ModelEvent::Signature(_)
         | ModelEvent::Heartbeat
+        | ModelEvent::NoResponse(_)
         | ModelEvent::Done(_)
         | ModelEvent::Failed(_) => None,
     });

@@ -330,14 +330,36 @@ async fn a_silent_stream_times_out() {
     assert_eq!(events, expected);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_server_without_a_response_is_reported_and_awaited() {
+    let (listener, address) = bind().await;
+    let model = model(&address);
+    let mut events = model.stream(hello_request());
+    // The connection is accepted by the system; the clock advances, because nothing else happens.
+    let notice = format!(
+        "POST http://{address}/v1/chat/completions (openai-completions) has not answered for 4 s; still waiting, as a model \
+         may need time. If the address or the API is wrong, correct models.providers.local.baseUrl or \
+         models.providers.local.api"
+    );
+    let start = tokio::time::Instant::now();
+    assert_eq!(events.next().await, Some(ModelEvent::NoResponse(notice)));
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    // What arrives late is an answer as any other.
+    let server = serve(listener, vec![format!("{STREAM}{HELLO}{END}").into_bytes()], Then::Close);
+    tokio::time::resume();
+    let (late, _) = tokio::join!(events.collect::<Vec<_>>(), server);
+    let late: Vec<_> = late.into_iter().filter(|event| *event != ModelEvent::Heartbeat).collect();
+    assert_eq!(late, [ModelEvent::Text("Hello wörld 🦞".to_owned()), done()]);
+}
+
 #[tokio::test]
 async fn an_unreachable_server_is_named() {
     let (listener, address) = bind().await;
     drop(listener);
     let events = answer(&model(&address)).await;
     let message = format!(
-        "local: POST http://{address}/v1/chat/completions failed (Connection refused (os error 111)); check baseUrl and the \
-         network"
+        "local: POST http://{address}/v1/chat/completions (openai-completions) failed (Connection refused (os error 111)); \
+         check baseUrl and the network"
     );
     assert_eq!(events, [ModelEvent::Failed(Error::new(ErrorKind::Connect, message))]);
 }

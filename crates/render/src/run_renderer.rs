@@ -77,6 +77,8 @@ pub struct RunRenderer {
     mid_line: bool,
     /// True if the truncation warning was shown.
     has_warned: bool,
+    /// The last remark about a model that does not answer.
+    no_response: String,
     /// The arguments of open tool calls, by call id.
     calls: HashMap<String, String>,
 }
@@ -95,7 +97,17 @@ impl RunRenderer {
 
     fn to(options: RenderOptions, answer: Box<dyn Write + Send>, remarks: Box<dyn Write + Send>) -> Self {
         let (shown, earlier) = (String::new(), Vec::new());
-        Self { options, answer, remarks, shown, earlier, mid_line: false, has_warned: false, calls: HashMap::new() }
+        Self {
+            options,
+            answer,
+            remarks,
+            shown,
+            earlier,
+            mid_line: false,
+            has_warned: false,
+            no_response: String::new(),
+            calls: HashMap::new(),
+        }
     }
 
     /// Renders the next event of the run.
@@ -223,6 +235,11 @@ impl RunRenderer {
             "fallback_step" => {
                 let failure = failure_of(field("model"), field("error"));
                 self.line(&format!("✗ model {failure} ({}); trying the next model", field("reason")), MAX_LINE)
+            }
+            // Each of many requests to a slow model would repeat it.
+            "no_response" if self.no_response != field("message") => {
+                field("message").clone_into(&mut self.no_response);
+                self.line(&format!("(model {}: {})", field("model"), field("message")), MAX_LINE)
             }
             _ => Ok(()),
         }
@@ -448,6 +465,19 @@ mod tests {
             rendered(RenderOptions::nothing(), &[(Stream::Lifecycle, retry), (Stream::Lifecycle, next)], &payload());
         let expected = "✗ model p/m (models.example.com): HTTP 503: busy; retrying in 4s (attempt 2 of at most 5)\n\
                         ✗ model p/m (models.example.com): HTTP 503: busy (overloaded); trying the next model\n";
+        assert_eq!(remarks, expected);
+    }
+
+    #[test]
+    fn a_model_that_does_not_answer_is_reported_once() {
+        let silent = |url: &str| {
+            let why = format!("POST {url} (openai-completions) has not answered for 4 s");
+            (Stream::Lifecycle, json!({"phase": "no_response", "model": "p/m", "message": why}))
+        };
+        let steps = [silent("http://a"), silent("http://a"), silent("http://b")];
+        let (_, remarks) = rendered(RenderOptions::nothing(), &steps, &payload());
+        let expected = "(model p/m: POST http://a (openai-completions) has not answered for 4 s)\n\
+                        (model p/m: POST http://b (openai-completions) has not answered for 4 s)\n";
         assert_eq!(remarks, expected);
     }
 

@@ -103,7 +103,8 @@ pub async fn configure(
     };
     let old = Config::read_file(&setup.paths.config).text.unwrap_or_default();
     let new = plan.apply(&old).map_err(|error| Error::Config(error.to_string()))?;
-    let test = if source == ModelSource::Demo { None } else { Some(test(setup, &new, &model, key.as_ref()).await?) };
+    let test =
+        if source == ModelSource::Demo { None } else { Some(test(answers, setup, &new, &model, key.as_ref()).await?) };
     if let Some(test) = &test {
         if args.is_unattended && test.outcome.is_err() {
             return Err(Error::Model(format!("{}\nthe config was not changed", failure(test))));
@@ -159,7 +160,7 @@ async fn choose_model(
                 | ModelSource::Server { .. }
                 | ModelSource::Demo => None,
             };
-            let listed = listed_models(setup, provider, key.as_ref()).await?;
+            let listed = listed_models(answers, setup, provider, key.as_ref()).await?;
             let name = format!("{provider}/{}", chosen_model(args, answers, provider, &listed)?);
             ChosenModel { key, ..known(name) }
         }
@@ -206,13 +207,21 @@ async fn source(args: &SetupOptions, answers: &mut dyn Answers, setup: &ModelsCo
 }
 
 /// Returns the models of a provider: those that its server lists, else those of the catalogue.
-async fn listed_models(setup: &ModelsContext, provider: &str, key: Option<&NewKey>) -> Result<Vec<ListedModel>, Error> {
+async fn listed_models(
+    answers: &mut dyn Answers,
+    setup: &ModelsContext,
+    provider: &str,
+    key: Option<&NewKey>,
+) -> Result<Vec<ListedModel>, Error> {
     let keyring = keyring(setup, key)?;
     match setup.models.listed_by_server(&keyring, provider).await {
         Ok(models) => Ok(models),
         Err(error) if error.kind == homard_model::ErrorKind::Auth => Err(Error::Model(error.message)),
         // Not every server has such a list. If it cannot be reached, the test says so.
-        Err(_) => {
+        Err(error) => {
+            if error.kind == homard_model::ErrorKind::Connect {
+                answers.tell(&strip_controls(&error.message));
+            }
             let known = catalog::provider(provider).map(|entry| entry.spec.model);
             Ok(known.map(|id| ListedModel { id, ..ListedModel::default() }).collect())
         }
@@ -277,12 +286,18 @@ fn workspace(args: &SetupOptions, answers: &mut dyn Answers, setup: &ModelsConte
 }
 
 /// Sends the model one request, with the config and the key that are not written yet.
-async fn test(setup: &ModelsContext, text: &str, model: &str, key: Option<&NewKey>) -> Result<ModelTest, Error> {
+async fn test(
+    answers: &mut dyn Answers,
+    setup: &ModelsContext,
+    text: &str,
+    model: &str,
+    key: Option<&NewKey>,
+) -> Result<ModelTest, Error> {
     let loaded = Config::read(&setup.paths.config, text);
     let models = Models::new(&loaded.config, homard_app::environment(&loaded.variables), &setup.paths.state);
     let named: NamedModel = models.entry(model).map_err(|error| Error::Config(error.to_string()))?;
     let keyring = keyring(setup, key)?;
-    Ok(models.test(&keyring, &named, TEST_LIMIT).await?)
+    Ok(models.test(&keyring, &named, TEST_LIMIT, &mut |notice| answers.tell(&strip_controls(notice))).await?)
 }
 
 /// Shows the difference, asks, stores the key and writes the config. Returns the keys that changed.
@@ -321,7 +336,9 @@ fn write(
 pub fn failure(result: &ModelTest) -> String {
     let Err(error) = &result.outcome else { return String::new() };
     let place = match (&result.url, result.api.as_str()) {
-        (Some(url), api) if !api.is_empty() => format!(" ({api} at {url})"),
+        (Some(url), api) if !api.is_empty() && !error.message.contains(&format!("({api})")) => {
+            format!(" ({api} at {url})")
+        }
         _ => String::new(),
     };
     strip_controls(&format!("{} did not answer{place}: {}", result.model, error.message))

@@ -123,6 +123,7 @@ fn format_tape_only(event: &RunEvent) -> Option<String> {
             | RequestEvent::CandidateFailed { .. }
             | RequestEvent::Requested(_)
             | RequestEvent::FirstToken
+            | RequestEvent::NoResponse { .. }
             | RequestEvent::AnswerDropped { .. },
         )
         | RunEvent::Text { .. }

@@ -93,6 +93,7 @@ impl RunSummary {
                 | RunEvent::Queue(_)
                 | RunEvent::Model(
                     RequestEvent::MessageReset { .. }
+                    | RequestEvent::NoResponse { .. }
                     | RequestEvent::Retrying { .. }
                     | RequestEvent::CandidateFailed { .. }
                     | RequestEvent::Requested(_)

@@ -149,7 +149,7 @@ async fn collect_answer(mut stream: BoxStream<'static, ModelEvent>) -> Result<(V
             ModelEvent::Thinking(delta) => answer.thinking(&delta),
             ModelEvent::Call(delta) => answer.call(delta),
             ModelEvent::Signature(signature) => answer.sign(signature),
-            ModelEvent::Heartbeat => {}
+            ModelEvent::Heartbeat | ModelEvent::NoResponse(_) => {}
             ModelEvent::Done(done) if done.stop == StopReason::Error => {
                 return Err("the model ended its answer with an error".to_owned());
             }

@@ -129,7 +129,9 @@ pub(super) async fn ask(scope: &mut RunScope) -> Result<TurnResult, RunError> {
         }
         discard(scope, error.cause(), Usage::default());
         if let Some(RetryDelay { delay, attempt, max_attempts }) = wait {
-            let (model, why) = (scope.model.failover.candidate().to_string(), error.cause().to_owned());
+            let model = scope.model.failover.candidate().to_string();
+            // A server that cannot be reached is rarely back after a retry: the user sees at once what to check.
+            let why = if error.kind == ErrorKind::Connect { &error.message } else { error.cause() }.to_owned();
             streamed_reply::report_wait(scope, &why, delay);
             scope.io.emit(RequestEvent::Retrying { model, attempt: (attempt, max_attempts), after: delay, why });
             let cancel = scope.io.cancel.clone();
@@ -255,6 +257,12 @@ async fn read_stream(
                 continue;
             }
             event = stream.next() => {
+                // Silence is not an event of the answer.
+                if let Some(ModelEvent::NoResponse(why)) = event {
+                    let model = scope.model.failover.candidate().to_string();
+                    scope.io.emit(RequestEvent::NoResponse { model, why });
+                    continue;
+                }
                 if !std::mem::replace(&mut has_event, true) {
                     tape.emit_silent(hub.ambient.now_ms(), RequestEvent::FirstToken);
                 }
@@ -304,7 +312,7 @@ fn read_event(
             answer.call(delta);
         }
         Some(ModelEvent::Signature(signature)) => answer.sign(signature),
-        Some(ModelEvent::Heartbeat) => {}
+        Some(ModelEvent::Heartbeat | ModelEvent::NoResponse(_)) => {}
         Some(ModelEvent::Done(done)) if done.stop == StopReason::Error => return Some(Err(error_stop(spec))),
         Some(ModelEvent::Done(done)) => return Some(Ok(done)),
         Some(ModelEvent::Failed(error)) => return Some(Err(error)),
@@ -391,7 +399,7 @@ fn is_answer_part(event: &ModelEvent) -> bool {
         | ModelEvent::Call(_)
         | ModelEvent::Signature(_)
         | ModelEvent::Done(_) => true,
-        ModelEvent::Heartbeat | ModelEvent::Failed(_) => false,
+        ModelEvent::Heartbeat | ModelEvent::NoResponse(_) | ModelEvent::Failed(_) => false,
     }
 }
 

@@ -107,7 +107,7 @@ impl PluginApi {
             match event {
                 ModelEvent::Text(delta) => answer.text(&delta),
                 ModelEvent::Thinking(delta) => answer.thinking(&delta),
-                ModelEvent::Call(_) | ModelEvent::Signature(_) | ModelEvent::Heartbeat => {}
+                ModelEvent::Call(_) | ModelEvent::Signature(_) | ModelEvent::Heartbeat | ModelEvent::NoResponse(_) => {}
                 ModelEvent::Done(_) => break,
                 ModelEvent::Failed(error) => return Err(error.message),
             }

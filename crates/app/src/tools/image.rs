@@ -139,7 +139,13 @@ async fn ask(candidate: &Candidate, request: Request) -> Result<String, String> 
         let next = timeout(idle, stream.next()).await.map_err(|_late| "timed out".to_owned())?;
         match next {
             Some(ModelEvent::Text(text)) => answer.push_str(&text),
-            Some(ModelEvent::Thinking(_) | ModelEvent::Call(_) | ModelEvent::Signature(_) | ModelEvent::Heartbeat) => {}
+            Some(
+                ModelEvent::Thinking(_)
+                | ModelEvent::Call(_)
+                | ModelEvent::Signature(_)
+                | ModelEvent::Heartbeat
+                | ModelEvent::NoResponse(_),
+            ) => {}
             Some(ModelEvent::Failed(error)) => return Err(error.to_string()),
             Some(ModelEvent::Done(_)) | None => break,
         }

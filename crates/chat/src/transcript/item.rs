@@ -178,7 +178,7 @@ impl Reasoning {
 }
 
 /// A remark of the chat.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Notice {
     mark: &'static str,
     style: TextStyle,

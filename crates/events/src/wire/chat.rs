@@ -217,6 +217,7 @@ impl ChatProjection {
                 | RequestEvent::CandidateFailed { .. }
                 | RequestEvent::Requested(_)
                 | RequestEvent::FirstToken
+                | RequestEvent::NoResponse { .. }
                 | RequestEvent::AnswerDropped { .. },
             )
             | RunEvent::Tool(_)

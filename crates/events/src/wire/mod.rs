@@ -251,6 +251,9 @@ fn model_step(event: RequestEvent) -> Option<Value> {
             "phase": "retry", "model": model, "attempt": attempt, "maxAttempts": max_attempts,
             "afterMs": millis(after), "error": why,
         })),
+        RequestEvent::NoResponse { model, why } => {
+            Some(json!({"phase": "no_response", "model": model, "message": why}))
+        }
         RequestEvent::MessageReset { .. }
         | RequestEvent::Requested(_)
         | RequestEvent::FirstToken

@@ -139,7 +139,10 @@ impl RunMetrics {
                 }
                 *self.failovers.at(&[provider, reason]) += 1.0;
             }
-            RequestEvent::Changed { .. } | RequestEvent::MessageReset { .. } | RequestEvent::AnswerDropped { .. } => {}
+            RequestEvent::Changed { .. }
+            | RequestEvent::NoResponse { .. }
+            | RequestEvent::MessageReset { .. }
+            | RequestEvent::AnswerDropped { .. } => {}
         }
     }
 

@@ -280,6 +280,34 @@ fn a_server_that_does_not_answer_the_probe_times_out_soon() {
 }
 
 #[test]
+fn a_server_that_does_not_answer_is_named_while_it_is_awaited() {
+    let server = KeyedServer::start(ApiStyle::Silent);
+    let home = server.home(&json!({"api": "openai-completions"}));
+    let base = server.base();
+    let notice = format!(
+        "POST {base}/chat/completions (openai-completions) has not answered for 4 s; still waiting, as a model may need time. \
+         If the address or the API is wrong, correct models.providers.mine.baseUrl or models.providers.mine.api"
+    );
+    let other_home = Home::new();
+    thread::scope(|scope| {
+        let turn = scope.spawn(|| home.run(&["agent", "-m", "hi", "--timeout", "6"]));
+        let test = scope.spawn(|| home.run(&["models", "test", "--timeout", "6"]));
+        let setup = scope.spawn(|| other_home.run(&["setup", "--yes", "--url", &base]));
+        let turn = turn.join().unwrap();
+        let is_told = turn.stderr.contains(&format!("(model mine/m: {notice})\n"));
+        assert!(turn.code == Some(1) && is_told, "{turn:?}");
+        let test = test.join().unwrap();
+        assert!(test.code == Some(1) && test.stderr.starts_with(&format!("({notice})\n")), "{test:?}");
+        let setup = setup.join().unwrap();
+        let expected = format!(
+            "error: custom: GET {base}/models did not answer within 4 s, as a server with OpenAI's or Anthropic's API would; \
+             check baseUrl and the network\n"
+        );
+        assert_eq!((setup.code, setup.stderr), (Some(1), expected));
+    });
+}
+
+#[test]
 fn a_wrong_api_in_the_config_is_reported_at_the_first_request() {
     let server = KeyedServer::start(ApiStyle::Chat);
     let home = server.home(&json!({"api": "openai-responses"}));
@@ -301,9 +329,12 @@ fn an_unreachable_address_is_reported_soon() {
     let started_at = Instant::now();
     let failed = turn(&home);
     let duration = started_at.elapsed();
-    let expected = format!("POST http://127.0.0.1:{}/v1/chat/completions failed (Connection refused", home.port);
+    let url = format!("http://127.0.0.1:{}/v1/chat/completions", home.port);
+    let expected = format!("POST {url} (openai-completions) failed (Connection refused");
     assert!(failed.code == Some(1) && failed.stderr.contains(&expected), "{failed:?}");
-    // Two more attempts, after one and two seconds.
+    // The first line says what to check. Two more attempts follow, after one and two seconds.
+    let first = failed.stderr.lines().find(|line| line.starts_with("✗ model mine/m: ")).unwrap_or_default();
+    assert!(first.contains(&expected) && first.contains("; check baseUrl and the network; retrying in "), "{failed:?}");
     assert!(duration < Duration::from_secs(6), "{duration:?}");
 }
 

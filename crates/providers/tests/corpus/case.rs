@@ -149,6 +149,7 @@ pub(crate) fn event_json(event: &ModelEvent) -> Value {
         ModelEvent::Signature(Signature::Text(signature)) => json!({"seal": "text", "mark": signature}),
         ModelEvent::Signature(Signature::Call(index, signature)) => json!({"seal": index, "mark": signature}),
         ModelEvent::Heartbeat => json!("alive"),
+        ModelEvent::NoResponse(why) => json!({"noResponse": why}),
         ModelEvent::Done(done) => {
             let usage = &done.usage;
             let mut tokens = json!({"input": usage.input, "output": usage.output, "cacheRead": usage.cache_read});

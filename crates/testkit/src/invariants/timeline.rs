@@ -270,7 +270,10 @@ fn observed(recorded_run: &RecordedRun) -> [Vec<String>; 10] {
             RunEvent::Stored(StoredEvent::Started { .. } | StoredEvent::Input(_) | StoredEvent::Ended(_))
             | RunEvent::Queue(QueueEvent::SlotWaited(_) | QueueEvent::Absorbed { .. })
             | RunEvent::Model(
-                RequestEvent::FirstToken | RequestEvent::Changed { .. } | RequestEvent::MessageReset { .. },
+                RequestEvent::FirstToken
+                | RequestEvent::NoResponse { .. }
+                | RequestEvent::Changed { .. }
+                | RequestEvent::MessageReset { .. },
             )
             | RunEvent::Text { .. }
             | RunEvent::Thinking { .. }

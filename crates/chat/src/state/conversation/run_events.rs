@@ -72,6 +72,14 @@ impl Conversation {
                 self.notice(Notice::warning(&why));
                 self.set_phase(Phase::Waiting);
             }
+            Some("no_response") => {
+                let notice = Notice::warning(&format!("{}: {}", text("model"), text("message")));
+                // Each of many requests to a slow model would repeat it.
+                let is_same = |item: &TranscriptItem| matches!(item, TranscriptItem::Notice(shown) if *shown == notice);
+                if self.transcript.find(is_same).is_empty() {
+                    self.notice(notice);
+                }
+            }
             Some(_) | None => {}
         }
     }

@@ -92,6 +92,20 @@ fn a_failed_model() {
 }
 
 #[test]
+fn a_model_that_does_not_answer() {
+    let mut chat = connected();
+    let run = chat.ask("Hello");
+    let why = "POST http://127.0.0.1:8000/v1/chat/completions (openai-completions) has not answered for 4 s; still waiting, as a \
+               model may need time. If the address or the API is wrong, correct models.providers.acme.baseUrl or \
+               models.providers.acme.api";
+    for _ in 0..2 {
+        chat.agent(&run, "lifecycle", json!({"phase": "no_response", "model": "acme/large", "message": why}));
+    }
+    chat.wait(500);
+    check("no_response", &mut chat);
+}
+
+#[test]
 fn compaction() {
     let mut chat = connected();
     let run = chat.ask("/compact");

@@ -36,7 +36,7 @@ pub(super) async fn run(setup: &ModelsContext, agent: Option<&str>, probes: bool
     let rows: Vec<_> = order.iter().map(|candidate| row(candidate, &keyring, now)).collect();
     let mut tests = Vec::new();
     for named in chain.models.iter().filter(|_| probes) {
-        tests.push(setup.models.test(&keyring, named, PROBE_LIMIT).await?);
+        tests.push(setup.models.test(&keyring, named, PROBE_LIMIT, &mut test::print_notice).await?);
     }
     let status = ModelStatus::of(setup, &chain, &keyring, &order);
     if wants_json {

@@ -51,7 +51,7 @@ pub(super) async fn run(setup: &ModelsContext, test: &Test, wants_json: bool) ->
             first
         }
     };
-    let result = setup.models.test(&keyring, &named, test.timeout).await?;
+    let result = setup.models.test(&keyring, &named, test.timeout, &mut print_notice).await?;
     let answer = match &result.outcome {
         Ok(answer) => answer,
         Err(_) => return Err(CliError::new("model", failure(&result)).into()),
@@ -60,6 +60,11 @@ pub(super) async fn run(setup: &ModelsContext, test: &Test, wants_json: bool) ->
         return Ok(render::print_json(&document(&result, answer))?);
     }
     Ok(render::print_table(&answer_table(&result, answer))?)
+}
+
+/// Prints what to check while a model does not answer.
+pub(super) fn print_notice(text: &str) {
+    render::remark(&format!("({})", render::strip_controls(text)));
 }
 
 /// Returns the result of a successful test as text.

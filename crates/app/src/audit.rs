@@ -86,7 +86,7 @@ fn parse_anchor(end: Option<&str>, breaks: Option<&str>) -> Result<AnchorState, 
 }
 
 /// Returns the running gateway's notes about its log, in the form that [`evidence`] reads.
-pub(crate) async fn anchor_notes(journal: &Journal) -> Result<Value, homard_store::Error> {
+pub async fn anchor_notes(journal: &Journal) -> Result<Value, homard_store::Error> {
     Ok(json!({"end": journal.read_note(HEAD_KEY).await?, "breaks": journal.read_note(BREAKS_KEY).await?}))
 }
 

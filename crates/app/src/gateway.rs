@@ -16,7 +16,7 @@ use homard_agent::{
 use homard_approvals::ExecApprovals;
 use homard_channel_runtime::HttpRoutes;
 use homard_credentials::gateway_secret::GatewaySecret;
-use homard_gateway::{ControlUi, Gateway, LogBuffer, OperatorWarnings, Tls};
+use homard_gateway::{ControlUi, Gateway, LogBuffer, Method, OperatorWarnings, Outages, Tls};
 use homard_runtime::task;
 use homard_schedule::ScheduleTasks;
 use homard_settings::{Chosen, Config, paths::Paths};
@@ -138,6 +138,16 @@ impl StartedGateway {
         self.gateway.duplicate_listeners()
     }
 
+    /// Registers further methods.
+    pub fn with_methods(self, methods: Vec<Method>) -> Self {
+        Self { gateway: self.gateway.with_methods(methods), ..self }
+    }
+
+    /// Returns the function that lists the current outages, as the health report shows them.
+    pub fn outages(&self) -> Option<Outages> {
+        self.gateway.outages()
+    }
+
     /// Returns the warnings that the health report shows.
     pub fn warnings(&self) -> OperatorWarnings {
         self.gateway.warnings()
@@ -214,12 +224,7 @@ fn record_port(gateway: &Gateway, paths: &Paths) -> Result<u16, Error> {
 }
 
 /// Returns the methods of this crate.
-fn methods(
-    app: &App,
-    live: &ConfigReloader,
-    paths: &Paths,
-    exec_approvals: &ExecApprovals,
-) -> Vec<homard_gateway::Method> {
+fn methods(app: &App, live: &ConfigReloader, paths: &Paths, exec_approvals: &ExecApprovals) -> Vec<Method> {
     let mut methods = methods::all(live, paths, exec_approvals, &app.factory.channels);
     methods.extend(methods::audit::methods(&app.journal, &app.factory.audit));
     methods.push(methods::backup::method(&app.journal, paths));

@@ -86,7 +86,7 @@ impl PluginSet {
     }
 
     /// Returns the state of each plugin.
-    pub(crate) fn status(&self) -> Vec<PluginStatus> {
+    pub fn status(&self) -> Vec<PluginStatus> {
         self.plugins.status()
     }
 

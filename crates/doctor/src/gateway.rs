@@ -3,6 +3,7 @@
 use std::{net::Ipv4Addr, time::Duration};
 
 use homard_client::{ConnectResult, GatewayClient, GatewayTarget};
+use homard_gateway::Outage;
 use homard_render::outage_name;
 use homard_settings::paths::{self, PORT};
 use serde_json::{Value, json};
@@ -58,6 +59,12 @@ pub async fn check(context: &CheckContext) -> CheckReport {
     evaluate(&probe, &target, holder.as_deref(), port)
 }
 
+/// Reports what a gateway knows of itself.
+pub(crate) fn check_running(outages: &[Outage], notice: Option<&str>) -> CheckReport {
+    let summary = format!("running as process {}", std::process::id());
+    report(summary, true, notice, &down(&json!({"degraded": outages})))
+}
+
 async fn ask(target: &GatewayTarget) -> ProbeResult {
     let mut client = match GatewayClient::connect(target, &["operator.read"], &[]).await {
         Ok(ConnectResult::Gateway(client)) => client,
@@ -89,24 +96,7 @@ fn evaluate(probe: &ProbeResult, target: &GatewayTarget, holder: Option<&str>, p
     let url = &target.url;
     match (probe, holder) {
         (ProbeResult::Gateway { is_healthy, notice, down }, _) => {
-            let notice_finding = |notice: &String| match is_healthy {
-                true => DoctorFinding::note(format!("the gateway warns: {notice}"), "check whether this is intended"),
-                false => DoctorFinding::problem(
-                    format!("the gateway is unhealthy: {notice}"),
-                    "resolve the cause that the message names; for details: homard health",
-                ),
-            };
-            let unexplained =
-                || DoctorFinding::problem("the gateway reports that it is unhealthy", "see why with: homard health");
-            let unexplained = (!is_healthy && notice.is_none()).then(unexplained);
-            let down = down.iter().map(|message| {
-                DoctorFinding::problem(
-                    message.clone(),
-                    "resolve the cause that the message names; for details: homard channels status, homard models status, homard plugins doctor",
-                )
-            });
-            let notice = notice.as_ref().map(notice_finding).into_iter();
-            CheckReport::new(format!("responding at {url}"), down.chain(notice).chain(unexplained).collect())
+            report(format!("responding at {url}"), *is_healthy, notice.as_deref(), down)
         }
         (ProbeResult::NotRunning, None) if target.is_own => {
             CheckReport::new(format!("not running, and port {port} is free; start it with: homard gateway"), vec![])
@@ -130,6 +120,27 @@ fn evaluate(probe: &ProbeResult, target: &GatewayTarget, holder: Option<&str>, p
             CheckReport::new("", vec![DoctorFinding::problem(why.clone(), remedy)])
         }
     }
+}
+
+/// Reports the state of a gateway that answered.
+fn report(summary: String, is_healthy: bool, notice: Option<&str>, down: &[String]) -> CheckReport {
+    let notice_finding = |notice: &str| match is_healthy {
+        true => DoctorFinding::note(format!("the gateway warns: {notice}"), "check whether this is intended"),
+        false => DoctorFinding::problem(
+            format!("the gateway is unhealthy: {notice}"),
+            "resolve the cause that the message names; for details: homard health",
+        ),
+    };
+    let unexplained =
+        || DoctorFinding::problem("the gateway reports that it is unhealthy", "see why with: homard health");
+    let unexplained = (!is_healthy && notice.is_none()).then(unexplained);
+    let down = down.iter().map(|message| {
+        DoctorFinding::problem(
+            message.clone(),
+            "resolve the cause that the message names; for details: homard channels status, homard models status, homard plugins doctor",
+        )
+    });
+    CheckReport::new(summary, down.chain(notice.map(notice_finding)).chain(unexplained).collect())
 }
 
 #[cfg(test)]

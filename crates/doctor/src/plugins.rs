@@ -1,4 +1,4 @@
-//! Examines each enabled plugin and starts it briefly. Every finding says what to do.
+//! Examines each enabled plugin, and starts it briefly unless a gateway runs it. Every finding says what to do.
 
 mod findings;
 mod trial;
@@ -71,14 +71,14 @@ impl PluginCheck {
         let findings: Vec<Value> = self.findings.iter().map(PluginFinding::document).collect();
         json!({
             "id": self.id, "ok": self.is_usable(), "findings": findings,
-            "startMs": self.trial.as_ref().map(|trial| trial.took.as_millis() as u64),
+            "startMs": self.trial.as_ref().and_then(|trial| trial.took).map(|took| took.as_millis() as u64),
             "registered": self.trial.as_ref().map(|trial| &trial.registered),
             "denied": self.trial.as_ref().map(|trial| &trial.denied),
         })
     }
 
     fn text(&self) -> String {
-        let duration = self.trial.as_ref().map(|trial| homard_render::duration(trial.took));
+        let duration = self.trial.as_ref().and_then(|trial| trial.took).map(homard_render::duration);
         let state = match (self.is_usable(), duration) {
             (true, Some(duration)) => format!("works, ready after {duration}"),
             (true, None) => "was not started".to_owned(),
@@ -113,35 +113,64 @@ pub struct PluginChecks {
 /// Examines and starts all enabled plugins, as `homard plugins doctor` does.
 pub async fn check(context: &CheckContext) -> CheckReport {
     let Some(loaded) = &context.loaded else { return CheckReport::without_config() };
-    let checks = examine(&PluginList::find(loaded, &context.paths)).await;
-    let mut summary = checks.head();
-    if let Some(Ok(node)) = &checks.node {
-        summary.push_str(&format!(", Node: {node}"));
-    }
-    let of_plugins = checks.checks.iter().flat_map(|check| {
-        let id = &check.id;
-        check.findings.iter().map(move |finding| finding.for_doctor(&format!("{id}: ")))
+    examine(&PluginList::find(loaded, &context.paths)).await.report()
+}
+
+/// Examines all enabled plugins and starts none. `running` is their state in this gateway.
+pub(crate) async fn check_running(context: &CheckContext, mut running: Vec<PluginStatus>) -> CheckReport {
+    let Some(loaded) = &context.loaded else { return CheckReport::without_config() };
+    let list = PluginList::find(loaded, &context.paths);
+    let node = needed_node(&list).await;
+    let checks = enabled(&list).map(|(candidate, status)| {
+        let at = running.iter().position(|known| known.id == status.id);
+        let state = at.map(|at| running.swap_remove(at));
+        let started = state.map_or(Ok(None), trial::result);
+        with_start(candidate, inspect(&list, candidate, node.as_ref()), started)
     });
-    let others = checks.other_findings.iter().map(|finding| finding.for_doctor(""));
-    CheckReport::new(summary, of_plugins.chain(others).collect())
+    PluginChecks::new(&list, checks.collect(), node).report()
 }
 
 /// Examines and starts all enabled plugins.
 pub async fn examine(list: &PluginList) -> PluginChecks {
-    let enabled: Vec<&(DiscoveredPlugin, PluginStatus)> =
-        list.plugins.iter().filter(|(_, status)| status.verdict.is_enabled).collect();
-    let needs_node = enabled.iter().any(|(candidate, _)| candidate.manifest.run.is_none());
-    let node = if needs_node { Some(node(&list.setup).await) } else { None };
-    let checks = stream::iter(&enabled)
+    let node = needed_node(list).await;
+    let checks = stream::iter(enabled(list))
         .map(|(candidate, status)| check_plugin(list, candidate, status, node.as_ref()))
         .buffered(CONCURRENCY);
-    let mut checks: Vec<PluginCheck> = checks.collect().await;
-    findings::duplicates(&mut checks);
-    let other_findings = findings::missing(list).into_iter().chain(findings::invalid_files(list)).collect();
-    PluginChecks { total: list.plugins.len(), enabled: enabled.len(), node, checks, other_findings }
+    let checks: Vec<PluginCheck> = checks.collect().await;
+    PluginChecks::new(list, checks, node)
+}
+
+fn enabled(list: &PluginList) -> impl Iterator<Item = &(DiscoveredPlugin, PluginStatus)> {
+    list.plugins.iter().filter(|(_, status)| status.verdict.is_enabled)
+}
+
+/// Returns the Node that runs OpenClaw plugins, if one of them is enabled.
+async fn needed_node(list: &PluginList) -> Option<Result<String, String>> {
+    let is_needed = enabled(list).any(|(candidate, _)| candidate.manifest.run.is_none());
+    if is_needed { Some(node(&list.setup).await) } else { None }
 }
 
 impl PluginChecks {
+    fn new(list: &PluginList, mut checks: Vec<PluginCheck>, node: Option<Result<String, String>>) -> Self {
+        findings::duplicates(&mut checks);
+        let other_findings = findings::missing(list).into_iter().chain(findings::invalid_files(list)).collect();
+        Self { total: list.plugins.len(), enabled: checks.len(), node, checks, other_findings }
+    }
+
+    /// Returns the result as a report of `homard doctor`.
+    fn report(&self) -> CheckReport {
+        let mut summary = self.head();
+        if let Some(Ok(node)) = &self.node {
+            summary.push_str(&format!(", Node: {node}"));
+        }
+        let of_plugins = self.checks.iter().flat_map(|check| {
+            let id = &check.id;
+            check.findings.iter().map(move |finding| finding.for_doctor(&format!("{id}: ")))
+        });
+        let others = self.other_findings.iter().map(|finding| finding.for_doctor(""));
+        CheckReport::new(summary, of_plugins.chain(others).collect())
+    }
+
     /// Returns the number of problems that make a plugin unusable.
     pub fn problem_count(&self) -> usize {
         let all = self.checks.iter().flat_map(|check| &check.findings).chain(&self.other_findings);
@@ -190,20 +219,45 @@ async fn check_plugin(
     status: &PluginStatus,
     node: Option<&Result<String, String>>,
 ) -> PluginCheck {
+    let findings = inspect(list, candidate, node);
+    let started = if findings.iter().any(|finding| finding.is_severe) {
+        Ok(None)
+    } else {
+        trial::start(list, &status.id).await.map(Some)
+    };
+    with_start(candidate, findings, started)
+}
+
+/// Returns the findings about a plugin that need no start.
+fn inspect(
+    list: &PluginList,
+    candidate: &DiscoveredPlugin,
+    node: Option<&Result<String, String>>,
+) -> Vec<PluginFinding> {
     let mut findings = findings::findings(list, candidate);
     if let Some(Err(why)) = node.filter(|_| candidate.manifest.run.is_none()) {
         let (message, remedy) = why.rsplit_once("; ").unwrap_or((why, "install Node 22 or newer"));
         findings.push(PluginFinding::severe(message, remedy));
     }
-    let mut trial = None;
-    if !findings.iter().any(|finding| finding.is_severe) {
-        match trial::start(list, &status.id).await {
-            Ok(started) => {
-                findings.extend(findings::denied(candidate, &started.denied));
-                trial = Some(started);
-            }
-            Err(why) => findings.push(findings::start_failure(candidate, &why)),
+    findings
+}
+
+/// Adds the result of a plugin's start. A plugin with a severe finding was not started, and that finding says why.
+fn with_start(
+    candidate: &DiscoveredPlugin,
+    mut findings: Vec<PluginFinding>,
+    started: Result<Option<StartTrial>, String>,
+) -> PluginCheck {
+    let trial = match started {
+        Ok(trial) => trial,
+        Err(_) if findings.iter().any(|finding| finding.is_severe) => None,
+        Err(why) => {
+            findings.push(findings::start_failure(candidate, &why));
+            None
         }
+    };
+    if let Some(trial) = &trial {
+        findings.extend(findings::denied(candidate, &trial.denied));
     }
-    PluginCheck { id: status.id.clone(), trial, findings }
+    PluginCheck { id: candidate.manifest.id.clone(), trial, findings }
 }

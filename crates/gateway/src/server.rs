@@ -287,9 +287,10 @@ impl Gateway {
         self.warnings.clone()
     }
 
-    /// Registers methods. Names that are taken are ignored.
+    /// Registers further methods. Names that are taken are ignored.
     pub fn with_methods(mut self, methods: Vec<Method>) -> Self {
-        self.methods = router::without_duplicates(methods);
+        let all = self.methods.into_iter().chain(methods).collect();
+        self.methods = router::without_duplicates(all);
         self
     }
 
@@ -327,6 +328,11 @@ impl Gateway {
     pub fn with_outages(mut self, outages: Outages) -> Self {
         self.outages = Some(outages);
         self
+    }
+
+    /// Returns the source of outages.
+    pub fn outages(&self) -> Option<Outages> {
+        self.outages.clone()
     }
 
     /// Sets the log buffer that `logs.tail` reads.

@@ -20,7 +20,7 @@ impl OperatorWarnings {
     }
 
     /// Returns all warnings in one text, ordered by topic; `None` if there are none.
-    pub(crate) fn text(&self) -> Option<String> {
+    pub fn text(&self) -> Option<String> {
         let warnings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let texts: Vec<_> = warnings.values().map(String::as_str).collect();
         (!texts.is_empty()).then(|| texts.join("; "))

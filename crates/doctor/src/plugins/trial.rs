@@ -4,7 +4,7 @@
 use std::{os::unix::fs::symlink, path::PathBuf, process::Stdio, time::Duration};
 
 use homard_app::plugins::{PluginList, offline_host};
-use homard_plugins::{PluginSetup, Plugins, ProcessState, Settings, which_node};
+use homard_plugins::{PluginSetup, PluginStatus, Plugins, ProcessState, Settings, which_node};
 use homard_render::duration;
 use tokio::{
     process::Command,
@@ -20,8 +20,8 @@ const NODE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The result of a start.
 #[derive(Debug)]
 pub(super) struct StartTrial {
-    /// Time until the plugin was ready.
-    pub(super) took: Duration,
+    /// Time until the plugin was ready, if it was measured.
+    pub(super) took: Option<Duration>,
     /// Accepted registrations.
     pub(super) registered: Vec<String>,
     /// Denied registrations, and why.
@@ -44,14 +44,23 @@ pub(super) async fn start(list: &PluginList, id: &str) -> Result<StartTrial, Str
     let status = plugins.status().into_iter().find(|status| status.id == id);
     plugins.close().await;
     let status = status.ok_or("the plugin was removed during the check")?;
+    if is_late {
+        return Err(format!("not ready after {}", duration(START_TIMEOUT)));
+    }
+    let started = result(status)?.ok_or("it did not start")?;
+    Ok(StartTrial { took: Some(took), ..started })
+}
+
+/// Returns the result of a plugin's start; `None` if it was not started yet, or is starting.
+pub(super) fn result(status: PluginStatus) -> Result<Option<StartTrial>, String> {
     match (status.error, status.state) {
-        _ if is_late => Err(format!("not ready after {}", duration(START_TIMEOUT))),
         (Some(error), _) => Err(error),
         (None, ProcessState::Down { why, .. }) => Err(why),
         (None, ProcessState::CircuitOpen { .. }) => Err("it failed repeatedly".to_owned()),
-        (None, ProcessState::Off | ProcessState::Starting) => Err("it did not start".to_owned()),
+        (None, ProcessState::Off | ProcessState::Starting) => Ok(None),
         (None, ProcessState::Up { .. }) => {
-            Ok(StartTrial { took, registered: status.registered.unwrap_or_default(), denied: status.denied })
+            let registered = status.registered.unwrap_or_default();
+            Ok(Some(StartTrial { took: None, registered, denied: status.denied }))
         }
     }
 }

@@ -149,7 +149,7 @@ async fn verify(checkpoints: Option<&PathBuf>, wants_json: bool) -> Result<()> {
 }
 
 /// Formats a number of rows.
-pub(super) fn row_count(rows: u64) -> String {
+fn row_count(rows: u64) -> String {
     render::count(usize::try_from(rows).unwrap_or(usize::MAX), "row")
 }
 

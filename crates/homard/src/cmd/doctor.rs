@@ -1,18 +1,15 @@
-//! `homard doctor`: checks the installation and fixes common problems. The checks are in `homard-doctor`, but for that of
-//! the audit log.
+//! `homard doctor`: checks the installation and fixes common problems. The checks are in `homard-doctor`.
 
 mod audit;
 
 use anyhow::Result;
-use futures_util::FutureExt as _;
 use homard_client::GatewayTarget;
 use homard_config::LoadedConfig;
 use homard_doctor::{
-    Check, CheckContext, channels, clock, config, disk, finding::CheckReport, fix, gateway, leftovers, models,
-    permissions, plugins, remove_repeated, sandbox, sessions, workspaces,
+    CheckContext, NamedReport, check_files, document, fix, fixable_count, gateway, plugins, problem_count,
+    remove_repeated,
 };
 use homard_settings::{Config, paths::Paths};
-use serde_json::json;
 
 use super::query::CommandContext;
 use crate::{
@@ -44,34 +41,13 @@ fn setup(context: &CheckContext, loaded: &LoadedConfig<Config>) -> Result<Comman
     Ok(CommandContext { paths, loaded, config_warning: None, target })
 }
 
-/// All checks, in the order of the report.
-const CHECKS: [(&str, Check); 13] = [
-    ("config", Check::Sync(config::check)),
-    ("permissions", Check::Sync(permissions::check)),
-    ("disk", Check::Sync(disk::check)),
-    ("clock", Check::Sync(clock::check)),
-    ("sessions", Check::Sync(sessions::check)),
-    ("leftovers", Check::Sync(leftovers::check)),
-    ("audit", Check::Async(|context| audit::check(context).boxed_local())),
-    ("models", Check::Sync(models::check)),
-    ("channels", Check::Sync(channels::check)),
-    ("workspaces", Check::Sync(workspaces::check)),
-    ("sandbox", Check::Sync(sandbox::check)),
-    ("gateway", Check::Async(|context| gateway::check(context).boxed_local())),
-    ("plugins", Check::Async(|context| plugins::check(context).boxed_local())),
-];
-
 /// Runs all checks, applies safe fixes if requested, and prints the report.
 pub(super) async fn run(args: &Args) -> Result<()> {
     let context = CheckContext::read(Paths::find()?);
-    let mut reports = Vec::new();
-    for (name, check) in &CHECKS {
-        let report = match check {
-            Check::Sync(look) => look(&context),
-            Check::Async(ask) => ask(&context).await,
-        };
-        reports.push((*name, report));
-    }
+    let mut reports = check_files(&context);
+    reports.push(("audit", audit::check(&context).await));
+    reports.push(("gateway", gateway::check(&context).await));
+    reports.push(("plugins", plugins::check(&context).await));
     remove_repeated(&mut reports);
     if args.fix {
         for finding in reports.iter_mut().flat_map(|(_, report)| &mut report.findings) {
@@ -83,13 +59,10 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     print_report(&reports, args.json)
 }
 
-fn print_report(reports: &[(&str, CheckReport)], wants_json: bool) -> Result<()> {
-    let findings = || reports.iter().flat_map(|(_, report)| &report.findings);
-    let open = findings().filter(|finding| finding.needs_action()).count();
-    let fixable = findings().filter(|finding| finding.fix.is_some() && finding.fixed.is_none()).count();
+fn print_report(reports: &[NamedReport], wants_json: bool) -> Result<()> {
+    let (open, fixable) = (problem_count(reports), fixable_count(reports));
     if wants_json {
-        let checks: Vec<_> = reports.iter().map(|(name, report)| report.document(name)).collect();
-        render::print_json(&json!({"ok": open == 0, "needsAHand": open, "fixable": fixable, "checks": checks}))?;
+        render::print_json(&document(reports))?;
     } else {
         let rows = reports.iter().flat_map(|(name, report)| report.rows(name)).collect();
         render::print_table(&Table::fields(rows))?;

@@ -10,7 +10,10 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::home::{CommandOutput, Home};
+use crate::{
+    home::{CommandOutput, Home},
+    socket::{connect_as, next_frame, send_frame},
+};
 
 /// Returns the findings of one check that need action, as texts.
 fn errors(output: &CommandOutput, check: &str) -> Vec<String> {
@@ -252,4 +255,57 @@ fn transcripts_are_not_repaired_while_a_gateway_owns_them() {
     assert_eq!(output.code, Some(1), "{output:?}");
     assert_eq!(errors(&output, "sessions").len(), 1, "{output:?}");
     assert_eq!(fs::read_to_string(&path).unwrap(), damaged);
+}
+
+/// Makes the checks of a running gateway with this scope.
+async fn ask(port: u16, token: &str, scope: &str) -> Value {
+    let mut socket = connect_as(port, token, 4, &[scope], &[]).await;
+    send_frame(&mut socket, &json!({"type": "req", "id": "checks", "method": "doctor.run", "params": {}})).await;
+    loop {
+        let frame = next_frame(&mut socket).await.unwrap();
+        if frame["id"] == "checks" {
+            return frame;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_running_gateway_makes_the_same_checks_and_changes_nothing() {
+    let home = lived_in();
+    home.configure("{plugins: {entries: {tidy: {enabled: true}}}}");
+    set_mode(&home.state().join("homard.json"), 0o600);
+    let gateway = home.gateway();
+    let (path, secret) = (transcript(&home), home.state().join("gateway-token"));
+    let damaged = format!("{}nonsense\n", fs::read_to_string(&path).unwrap());
+    fs::write(&path, &damaged).unwrap();
+    set_mode(&secret, 0o644);
+    let answer = ask(gateway.port, &gateway.token(), "operator.read").await;
+    assert_eq!(answer["ok"], true, "{answer}");
+    let found = CommandOutput { code: None, stdout: answer["payload"].to_string(), stderr: String::new() };
+    let command = gateway.run(&["doctor", "--json"]);
+    let names = |output: &CommandOutput| -> Vec<Value> {
+        output.json()["checks"].as_array().unwrap().iter().map(|report| report["check"].clone()).collect()
+    };
+    assert_eq!(names(&found), names(&command));
+    for check in ["config", "permissions", "sessions", "leftovers", "audit", "plugins"] {
+        for level in ["wrong", "note"] {
+            assert_eq!(findings_of(&found, check, level), findings_of(&command, check, level), "{check}");
+        }
+    }
+    let open = format!("{} is accessible by other users (mode 644)", secret.display());
+    assert_eq!(errors(&found, "permissions"), [open]);
+    assert_eq!(errors(&found, "sessions").len(), 1, "{answer}");
+    assert_eq!(errors(&found, "plugins"), ["tidy is enabled in the config, but the plugin was not found"]);
+    assert_eq!(errors(&found, "gateway"), [""; 0]);
+    let document = found.json();
+    assert_eq!((&document["ok"], &document["needsAHand"], &document["fixable"]), (&json!(false), &json!(3), &json!(1)));
+    assert_eq!((mode(&secret), fs::read_to_string(&path).unwrap()), (0o644, damaged));
+}
+
+#[tokio::test]
+async fn the_checks_of_a_gateway_need_permission_to_read() {
+    let home = Home::new();
+    let gateway = home.gateway();
+    let answer = ask(gateway.port, &gateway.token(), "operator.pairing").await;
+    assert!(answer["error"]["message"].as_str().unwrap().contains("operator.read"), "{answer}");
 }

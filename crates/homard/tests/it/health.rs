@@ -53,6 +53,10 @@ fn a_model_without_a_key_is_down() {
     assert!(status.stdout.contains("model of agent main: ") && status.stdout.contains(expected), "{status:?}");
     let doctor = gateway.run(&["doctor"]);
     assert!(doctor.code == Some(1) && doctor.stdout.contains(expected), "{doctor:?}");
+    let rpc = gateway.run(&["gateway", "call", "doctor.run"]);
+    // The check of models and the gateway know it; it is reported once.
+    assert!(rpc.code == Some(0) && rpc.stdout.matches(expected).count() == 1, "{rpc:?}");
+    assert_eq!(rpc.json()["needsAHand"], 1, "{rpc:?}");
 }
 
 #[test]

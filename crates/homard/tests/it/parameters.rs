@@ -17,7 +17,7 @@ const ADMIN: &[&str] = &["operator.admin"];
 
 /// Methods that accept unknown parameters: they change nothing, and clients request views that differ from version to
 /// version. `exec.approval.request` shows them; `wake` is as open in OpenClaw.
-const OPEN: [&str; 59] = [
+const OPEN: [&str; 60] = [
     "approval.history",
     "artifacts.list",
     "channels.pairing.list",
@@ -30,6 +30,7 @@ const OPEN: [&str; 59] = [
     "diagnostics.lanes",
     "diagnostics.stability",
     "doctor.memory.status",
+    "doctor.run",
     "environments.list",
     "exec.approval.grants.list",
     "exec.approval.request",

@@ -358,6 +358,8 @@ async fn serve(
     };
     let sandbox_line = describe_sandbox(config, paths);
     let gateway = gateway::start(app, chosen, paths, options, stop).await?;
+    let doctor = homard_doctor::running::method(app, paths, &gateway);
+    let gateway = gateway.with_methods(vec![doctor]);
     let exposure = listen::exposure(&gateway.local_addrs(), tls.is_some(), config);
     if let Some(text) = &exposure {
         tracing::warn!("{text}");

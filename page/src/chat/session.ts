@@ -4,7 +4,7 @@ import { call, on, onOpen, RequestError } from "../lib/connection";
 import { messageOf } from "../lib/ui";
 import { addStored, answered, apply, dropEnded, emptyTranscript, failed, forgetLive, place, resumed, textOf, type AgentEvent, type PendingMessage, type ResumedRun, type StoredMessage, type Transcript } from "./transcript";
 
-const PAGE = 200;
+const PAGE = 100;
 
 interface History {
   messages: StoredMessage[];

@@ -20,10 +20,13 @@ export interface Outbox {
 /** Messages that did not arrive, or may not have. */
 export function NotDelivered({ outbox: { unknown, failed } }: { outbox: Outbox }) {
   const rows = [...failed.map((one) => ({ ...one, reason: one.reason ?? "no reason" })), ...unknown.map((one) => ({ ...one, reason: "it is not known whether it arrived: the gateway stopped while it was being sent" }))];
-  if (rows.length === 0) return null;
+  // If the notice about a failure failed, too, there is nothing more to know.
+  const known = new Set(rows.map(({ id }) => id));
+  const shown = rows.filter(({ id }) => !known.has(id.replace(/\/lost$/, "")) || !id.endsWith("/lost"));
+  if (shown.length === 0) return null;
   return (
     <ul class="rows" aria-label="Not delivered">
-      {rows.map((row) => (
+      {shown.map((row) => (
         <li key={row.id}>
           <span class="grow">
             {row.runId ? <a href={link("runs", row.runId)}>to {visible(row.to)}</a> : `to ${visible(row.to)}`}

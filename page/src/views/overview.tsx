@@ -1,4 +1,5 @@
 // Overview: what runs, what waits and why, what failed, and what it costs.
+import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import { ApprovalCard, useApprovals } from "../lib/approval";
 import { call, health, may, on } from "../lib/connection";
@@ -23,8 +24,16 @@ interface Account {
   lastError?: string | null;
   outbox?: Outbox;
 }
+/** A part of the gateway that does not work. */
+interface Outage {
+  part: string;
+  id: string;
+  why: string;
+}
 interface Data {
   runs: Run[];
+  /** Names that were given to sessions, by key. */
+  labels: Map<string, string>;
   held: { runId: string; sessionKey: string; message: string; heldAt: number; attempts: number }[];
   lanes: Lane[];
   today: { totalCost: number; totalTokens: number };
@@ -42,8 +51,9 @@ const MAX_LOSSES = 8;
 const SHOWN_ELSEWHERE = /^not sent: | requested pairing;/;
 
 async function load(): Promise<Data> {
-  const [runs, held, lanes, usage, channels, config] = await Promise.all([
+  const [runs, sessions, held, lanes, usage, channels, config] = await Promise.all([
     call<{ runs: Run[] }>("runs.list", { limit: 200 }),
+    call<{ sessions: { key: string; label?: string }[] }>("sessions.list", { limit: 200 }),
     call<{ runs: Data["held"] }>("runs.held"),
     call<{ lanes: Lane[] }>("diagnostics.lanes"),
     call<{ totals: Data["today"] }>("usage.cost", { days: 1 }),
@@ -52,7 +62,8 @@ async function load(): Promise<Data> {
   ]);
   const [losses, requests] = await Promise.all([readLosses(Object.keys(channels.channelAccounts)), readRequests()]);
   const accounts = Object.entries(channels.channelAccounts).flatMap(([channel, list]) => list.map((account) => [channel, account] as [string, Account]));
-  return { runs: runs.runs, held: held.runs, lanes: lanes.lanes, today: usage.totals, budget: config.parsed?.budgets?.day?.cost ?? null, accounts, losses, requests };
+  const labels = new Map(sessions.sessions.flatMap(({ key, label }) => (label ? [[key, label]] : [])));
+  return { runs: runs.runs, labels, held: held.runs, lanes: lanes.lanes, today: usage.totals, budget: config.parsed?.budgets?.day?.cost ?? null, accounts, losses, requests };
 }
 
 async function readLosses(channels: string[]): Promise<Data["losses"]> {
@@ -102,7 +113,8 @@ export default function Overview() {
   const failed = data.runs.filter(({ status, acceptedAt }) => status === "error" && acceptedAt > now.value - 86_400_000);
   const broken = data.accounts.filter(([, account]) => account.lastError || (account.outbox && account.outbox.waiting + account.outbox.unknown.length + account.outbox.failed.length > 0));
   const full = data.lanes.filter(({ queuedCount }) => queuedCount > 0);
-  const degraded = (health.value?.degraded ?? []) as { part?: string; reason?: string; message?: string }[];
+  const degraded = (health.value?.degraded ?? []) as Outage[];
+  const isBusy = (key: string) => active.some(({ sessionKey }) => sessionKey === key);
   return (
     <section class="view" aria-label="Overview">
       <Head title="Overview" />
@@ -131,8 +143,8 @@ export default function Overview() {
         </div>
       </dl>
       {health.value?.notice ? <Problem error={health.value.notice} /> : null}
-      {degraded.map((part, at) => (
-        <Problem key={at} error={[part.part, part.reason ?? part.message].filter(Boolean).join(": ") || JSON.stringify(part)} />
+      {degraded.map(({ part, id, why }) => (
+        <Problem key={`${part} ${id}`} error={`${part} ${id}: ${why}`} />
       ))}
       {approvals.map((approval) => (
         <ApprovalCard key={approval.id} approval={approval} showSession />
@@ -150,68 +162,70 @@ export default function Overview() {
           </ul>
         </section>
       ) : null}
-      <div class="grid">
-        <Rows title="Running" runs={active} none="Nothing is running." note={(run) => duration(Math.max(0, now.value - run.acceptedAt))} />
-        <Rows title="Waiting" runs={waiting} none="Nothing waits." note={(run) => `for ${duration(Math.max(0, now.value - run.acceptedAt))}`}>
-          {full.map(({ lane, activeCount, maxConcurrent, queuedCount, blockedBy }) => (
-            <li key={lane}>
-              <span class="grow">
-                {count(queuedCount)} in the lane {lane}: {activeCount} of {maxConcurrent} slots are in use
-              </span>
-              {blockedBy ? <Badge tone="warn">{blockedBy}</Badge> : null}
-            </li>
-          ))}
-        </Rows>
-        <Rows title="Failed" runs={failed.slice(0, 12)} none="Nothing failed in the last 24 hours." note={(run) => <Time at={run.acceptedAt} relative />} />
-        {data.held.length ? (
-          <section class="card">
-            <h2>Held after crashes</h2>
-            <ul class="rows">
-              {data.held.map((run) => (
-                <li key={run.runId}>
-                  <Status status="held" />
-                  <a class="grow" href={link("runs", run.runId)}>
-                    {visible(run.message).slice(0, 120)}
-                  </a>
-                </li>
-              ))}
-            </ul>
-          </section>
-        ) : null}
-        {broken.length ? (
-          <section class="card">
-            <h2>Channels</h2>
-            <ul class="rows">
-              {broken.map(([channel, account]) => (
-                <li key={`${channel}/${account.accountId}`}>
-                  <span class="grow">
-                    <a href={link("channels")}>
-                      {channel} {account.accountId}
+      <div class="columns">
+        <Rows title="Failed" runs={failed.slice(0, 12)} labels={data.labels} none="Nothing failed in the last 24 hours." note={(run) => <Time at={run.acceptedAt} relative />} />
+        <div class="column">
+          <Rows title="Running" runs={active} labels={data.labels} none="Nothing is running." note={(run) => duration(Math.max(0, now.value - run.acceptedAt))} />
+          <Rows title="Waiting" runs={waiting} labels={data.labels} none="Nothing waits." note={(run) => `for ${duration(Math.max(0, now.value - run.acceptedAt))}`} why={(run) => (isBusy(run.sessionKey) ? "until the active run of this session ends" : null)}>
+            {full.map(({ lane, activeCount, maxConcurrent, queuedCount, blockedBy }) => (
+              <li key={lane}>
+                <span class="grow">
+                  {count(queuedCount)} in the lane {lane}: {activeCount} of {maxConcurrent} slots are in use
+                </span>
+                {blockedBy ? <Badge tone="warn">{blockedBy}</Badge> : null}
+              </li>
+            ))}
+          </Rows>
+          {data.held.length ? (
+            <section class="card">
+              <h2>Held after crashes</h2>
+              <ul class="rows">
+                {data.held.map((run) => (
+                  <li key={run.runId}>
+                    <Status status="held" />
+                    <a class="grow" href={link("runs", run.runId)}>
+                      {visible(run.message).slice(0, 120)}
                     </a>
-                    {account.lastError ? <Failure error={account.lastError} /> : null}
-                    {account.outbox ? <NotDelivered outbox={account.outbox} /> : null}
-                  </span>
-                  {account.outbox?.waiting ? <Badge tone="warn">{account.outbox.waiting} waiting</Badge> : null}
-                </li>
-              ))}
-            </ul>
-          </section>
-        ) : null}
-        {data.losses.length ? (
-          <section class="card">
-            <h2>Not answered</h2>
-            <ul class="rows">
-              {data.losses.map(({ channel, ts, text }) => (
-                <li key={`${ts} ${text}`}>
-                  <span class="grow">
-                    <a href={link("channels")}>{channel}</a> <span class="small">{visible(text)}</span>
-                  </span>
-                  <Time at={ts} relative />
-                </li>
-              ))}
-            </ul>
-          </section>
-        ) : null}
+                  </li>
+                ))}
+              </ul>
+            </section>
+          ) : null}
+          {broken.length ? (
+            <section class="card">
+              <h2>Channels</h2>
+              <ul class="rows">
+                {broken.map(([channel, account]) => (
+                  <li key={`${channel}/${account.accountId}`}>
+                    <span class="grow">
+                      <a href={link("channels")}>
+                        {channel} {account.accountId}
+                      </a>
+                      {account.lastError ? <Failure error={account.lastError} /> : null}
+                      {account.outbox ? <NotDelivered outbox={account.outbox} /> : null}
+                    </span>
+                    {account.outbox?.waiting ? <Badge tone="warn">{account.outbox.waiting} waiting</Badge> : null}
+                  </li>
+                ))}
+              </ul>
+            </section>
+          ) : null}
+          {data.losses.length ? (
+            <section class="card">
+              <h2>Not answered</h2>
+              <ul class="rows">
+                {data.losses.map(({ channel, ts, text }) => (
+                  <li key={`${ts} ${text}`}>
+                    <span class="grow">
+                      <a href={link("channels")}>{channel}</a> <span class="small">{visible(text)}</span>
+                    </span>
+                    <Time at={ts} relative />
+                  </li>
+                ))}
+              </ul>
+            </section>
+          ) : null}
+        </div>
       </div>
       {data.runs.length === 0 ? (
         <Empty title="No message yet">{may("write") ? <a href={link("chat")}>Write the first one</a> : "This device may read only."}</Empty>
@@ -220,7 +234,17 @@ export default function Overview() {
   );
 }
 
-function Rows({ title, runs, none, note, children }: { title: string; runs: Run[]; none: string; note: (run: Run) => preact.ComponentChildren; children?: preact.ComponentChildren }) {
+interface RunRows {
+  title: string;
+  runs: Run[];
+  labels: Map<string, string>;
+  none: string;
+  note: (run: Run) => ComponentChildren;
+  why?: (run: Run) => string | null;
+  children?: ComponentChildren;
+}
+
+function Rows({ title, runs, labels, none, note, why, children }: RunRows) {
   return (
     <section class="card" aria-label={title}>
       <h2>{title}</h2>
@@ -230,7 +254,8 @@ function Rows({ title, runs, none, note, children }: { title: string; runs: Run[
         {runs.map((run) => (
           <li key={run.runId}>
             <span class="grow">
-              <a href={link("runs", run.runId)}>{visible(sessionName(run.sessionKey))}</a>
+              <a href={link("runs", run.runId)}>{visible(labels.get(run.sessionKey) ?? sessionName(run.sessionKey))}</a>
+              {why?.(run) ? <div class="small">{why(run)}</div> : null}
               {run.error ? <Failure error={run.error} /> : null}
             </span>
             <span class="muted small num">{note(run)}</span>

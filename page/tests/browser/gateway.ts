@@ -16,6 +16,8 @@ export interface GatewayOptions {
   config?: Record<string, unknown>;
   /** Of the scripted model, in tokens. */
   contextWindow?: number;
+  /** Fills the state directory before the first start. */
+  prepare?: (state: string) => void | Promise<void>;
 }
 
 /** A free port, so that a restarted gateway has the same one. */
@@ -37,7 +39,7 @@ export class Gateway {
     readonly model: Awaited<ReturnType<typeof startModel>>,
   ) {}
 
-  static async start({ config = {}, answers = {}, contextWindow = 128_000 }: GatewayOptions = {}): Promise<Gateway> {
+  static async start({ config = {}, answers = {}, contextWindow = 128_000, prepare }: GatewayOptions = {}): Promise<Gateway> {
     const state = mkdtempSync(join(tmpdir(), "homard-page-"));
     const model = await startModel(answers);
     const cost = { input: 1, output: 5, cacheRead: 0.1, cacheWrite: 1.25 };
@@ -48,6 +50,7 @@ export class Gateway {
     const defaults = { model: { primary: "scripted/one", fallbacks: [] }, models: { "scripted/one": {}, "scripted/two": {} }, retry: { maxTotalSeconds: 1 }, heartbeat: { every: "0m" } };
     const all = { models: { providers: { scripted: { baseUrl: model.url, apiKey: "k", api: "openai-completions", models } } }, agents: { defaults }, ...config };
     writeFileSync(join(state, "homard.json"), JSON.stringify(all, null, 2), { mode: 0o600 });
+    await prepare?.(state);
     const gateway = new Gateway(state, await freePort(), model);
     await gateway.run();
     return gateway;
@@ -84,6 +87,13 @@ export class Gateway {
     await this.kill();
     this.model.close();
     rmSync(this.state, { recursive: true, force: true });
+  }
+
+  /** Memory of the process in bytes: in use, and of it what is not backed by a file. */
+  memory(): { resident: number; anonymous: number } {
+    const status = readFileSync(`/proc/${this.process?.pid}/status`, "utf8");
+    const bytes = (name: string) => Number(new RegExp(`^${name}:\\s+(\\d+) kB`, "m").exec(status)?.[1]) * 1_024;
+    return { resident: bytes("VmRSS"), anonymous: bytes("RssAnon") };
   }
 
   get token(): string {

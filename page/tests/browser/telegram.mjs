@@ -33,7 +33,12 @@ export async function startTelegram() {
         };
         if (answer()) return;
         waiting.add(answer);
-        response.on("close", () => waiting.delete(answer));
+        // As Telegram does: an empty list after the time that the request allows.
+        const late = setTimeout(() => waiting.delete(answer) && ok([]), Number(params.timeout ?? 0) * 1_000);
+        response.on("close", () => {
+          clearTimeout(late);
+          waiting.delete(answer);
+        });
         return;
       }
       if (method === "sendMessage" || method === "editMessageText") {

@@ -1,5 +1,5 @@
 // Every view, and what can be changed in it.
-import { mkdirSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { accessible, expect, messages, openChat, send, test } from "./gateway";
 
@@ -142,6 +142,49 @@ test("a session is renamed, exported, compacted, reset and deleted", async ({ pa
   await expect(page.getByText("No session matches")).toBeVisible();
 });
 
+test("the overview says what does not work, and why", async ({ page, open, gateway }) => {
+  await gateway.configure({ channels: { telegram: { enabled: true, botToken: "1:a", apiRoot: "http://127.0.0.1:9" } } });
+  await open();
+  const alert = page.getByRole("alert").filter({ hasText: "channel telegram:default: " });
+  await expect(async () => {
+    await page.reload();
+    await expect(alert).toContainText("refused", { timeout: 1_000 });
+  }).toPass({ timeout: 15_000 });
+  await gateway.configure({ channels: { telegram: null } });
+});
+
+test("the overview calls a session by the name that it was given", async ({ page, open, gateway }) => {
+  const key = await openChat(page, open, "named");
+  await send(page, "fail 400");
+  await expect(page.getByRole("alert")).toContainText("HTTP 400");
+  await gateway.call("sessions.patch", { key, label: "Garden plan" });
+  await page.evaluate(() => (location.hash = "#/"));
+  await page.getByRole("region", { name: "Failed" }).getByRole("link", { name: "Garden plan" }).click();
+  await expect(page.getByRole("list", { name: "What went wrong" })).toContainText("HTTP 400");
+});
+
+test("the doctor shows what each check found and what to do, until it is done", async ({ page, open, gateway }) => {
+  const secret = join(gateway.state, "gateway-token");
+  chmodSync(secret, 0o644);
+  await gateway.configure({ plugins: { entries: { tidy: { enabled: true } } } });
+  await open("doctor");
+  const row = (name: string) => page.getByRole("row").filter({ has: page.getByRole("rowheader", { name, exact: true }) });
+  await expect(row("permissions")).toContainText("wrong");
+  await expect(row("permissions")).toContainText(`${secret} is accessible by other users (mode 644)`);
+  await expect(row("permissions")).toContainText(`To do: chmod 600 ${secret}, or: homard doctor --fix`);
+  await expect(row("plugins")).toContainText("tidy is enabled in the config, but the plugin was not found");
+  await expect(page.getByRole("status").filter({ hasText: "found" })).toContainText("homard doctor --fix");
+  await accessible(page);
+  await row("plugins").getByRole("link", { name: "plugins" }).click();
+  await expect(page.getByRole("heading", { name: "Plugins", exact: true })).toBeVisible();
+  await gateway.configure({ plugins: null });
+  chmodSync(secret, 0o600);
+  await page.goBack();
+  await page.getByRole("button", { name: "Check again" }).click();
+  await expect(row("permissions")).toContainText("is accessible only by its owner");
+  await expect(row("plugins")).toContainText("enabled: 0");
+});
+
 test("a device that may only read sees no buttons that it may not use", async ({ page, gateway, open }) => {
   await openChat(page, open, "readonly");
   await send(page, "hello");
@@ -167,4 +210,6 @@ test("a device that may only read sees no buttons that it may not use", async ({
   await page.evaluate(() => (location.hash = "#/schedule"));
   await expect(page.getByRole("heading", { name: "Schedule" })).toBeVisible();
   await expect(page.getByRole("button", { name: "Add a job" })).toHaveCount(0);
+  await page.evaluate(() => (location.hash = "#/doctor"));
+  await expect(page.locator("main")).toContainText("is valid");
 });

@@ -1,7 +1,8 @@
 //! `page`: builds the gateway's web page and checks it.
 //!
 //! The built files are committed, so that `cargo build` needs no Node. A rebuild must give the same bytes. Then follow
-//! the size budgets, the unit tests, and the browser tests, which run against the built gateway.
+//! the size budgets, the unit tests, and the browser tests, which run against the built gateway. `--figures` measures an
+//! optimised gateway with many runs instead.
 
 use std::{
     collections::BTreeMap,
@@ -21,6 +22,10 @@ const CHROMIUM: &str = "chromium";
 /// The list of the files that the gateway embeds.
 const LIST: &str = "crates/gateway/src/control_ui/page_files.rs";
 
+/// Number of stored runs, and of messages of the long session, with `--figures`.
+const SEEDED_RUNS: u32 = 100_000;
+const SEEDED_MESSAGES: u32 = 5_000;
+
 /// Arguments of `page`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -30,6 +35,12 @@ pub(crate) struct Args {
     /// Skip the tests in a browser
     #[arg(long)]
     no_browser: bool,
+    /// Measure an optimised gateway with 100,000 runs instead: times of lists and searches, frames, memory, sizes
+    #[arg(long, conflicts_with_all = ["update", "no_browser"])]
+    figures: bool,
+    /// With --figures: measure this gateway instead of building one
+    #[arg(long, value_name = "PATH", requires = "figures")]
+    binary: Option<PathBuf>,
     /// Passed on to Playwright, such as `-g stream`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
@@ -39,6 +50,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let source = shell::root().join("page");
     install(&source)?;
+    if args.figures {
+        return measure(&source, args);
+    }
     let built = shell::target()?.join("page");
     shell::run(npm(&source).args(["run", "--silent", "types"]))?;
     shell::run(npm(&source).args(["run", "--silent", "build", "--", "--logLevel", "warn", "--outDir"]).arg(&built))?;
@@ -59,12 +73,60 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.no_browser {
         return Ok(());
     }
-    if !setup::is_installed(CHROMIUM) {
-        setup::install(&[CHROMIUM]).context("the browser tests need Chromium")?;
-    }
+    install_browser()?;
     shell::run(&mut shell::cargo(&["build", "--package", "homard"]))?;
     let gateway = shell::target()?.join("debug/homard");
     shell::run(npm(&source).args(["run", "--silent", "browser", "--"]).args(&args.rest).env("HOMARD_BIN", gateway))
+}
+
+fn install_browser() -> Result<()> {
+    if setup::is_installed(CHROMIUM) {
+        return Ok(());
+    }
+    setup::install(&[CHROMIUM]).context("the browser tests need Chromium")
+}
+
+/// Measures a gateway.
+fn measure(source: &Path, args: &Args) -> Result<()> {
+    install_browser()?;
+    let target = shell::target()?;
+    let seeded = seed(&target)?;
+    let gateway = match &args.binary {
+        Some(binary) => fs::canonicalize(binary).with_context(|| format!("there is no {}", binary.display()))?,
+        None => {
+            shell::run(&mut shell::cargo(&["build", "--package", "homard", "--profile", "dist"]))?;
+            target.join("dist/homard")
+        }
+    };
+    shell::run(
+        npm(source)
+            .args(["run", "--silent", "figures", "--"])
+            .args(&args.rest)
+            .env("HOMARD_BIN", gateway)
+            .env("HOMARD_SEED", seeded),
+    )
+}
+
+/// Returns a state directory with many runs. It takes minutes to fill, so it is kept until the program that fills it
+/// changes.
+fn seed(target: &Path) -> Result<PathBuf> {
+    shell::run(&mut shell::cargo(&["build", "--package", "homard-journal", "--example", "seed_runs"]))?;
+    let program = target.join("debug/examples/seed_runs");
+    let (state, marker) = (target.join("page-figures/state"), target.join("page-figures/seeded-by"));
+    let modified = |path: &Path| fs::metadata(path).and_then(|found| found.modified());
+    let is_current = modified(&marker).is_ok_and(|seeded| modified(&program).is_ok_and(|built| built < seeded));
+    let wanted = format!("{SEEDED_RUNS} runs, {SEEDED_MESSAGES} messages");
+    if is_current && fs::read_to_string(&marker).is_ok_and(|found| found == wanted) {
+        return Ok(state);
+    }
+    if state.exists() {
+        fs::remove_dir_all(&state).with_context(|| format!("cannot remove {}", state.display()))?;
+    }
+    fs::create_dir_all(&state).with_context(|| format!("cannot create {}", state.display()))?;
+    let counts = [SEEDED_RUNS, SEEDED_MESSAGES].map(|count| count.to_string());
+    shell::run(Command::new(&program).arg(&state).args(counts))?;
+    fs::write(&marker, wanted).with_context(|| format!("cannot write {}", marker.display()))?;
+    Ok(state)
 }
 
 fn npm(folder: &Path) -> Command {

@@ -3,7 +3,7 @@
 use std::path::{self, Path, PathBuf};
 
 use anyhow::Result;
-use homard_backup::{DatabaseSource, Replace, Staging, State, back_up, prepare};
+use homard_backup::{DatabaseSource, Replace, Staging, State, back_up, discard, prepare};
 use homard_settings::paths::Paths;
 use serde_json::{Value, json};
 
@@ -46,7 +46,9 @@ pub(super) struct Restore {
 
 pub(super) async fn backup(args: &Backup) -> Result<()> {
     let setup = CommandContext::load()?;
-    let database = database(&setup).await?;
+    if !setup.target.is_own {
+        return Err(CliError::usage("a gateway on another machine is backed up there").into());
+    }
     let state = State { directory: &setup.paths.state, config: &setup.paths.config };
     let staging =
         args.output.as_deref().map(path::absolute).transpose()?.as_deref().map(Staging::create).transpose()?;
@@ -55,6 +57,14 @@ pub(super) async fn backup(args: &Backup) -> Result<()> {
         (None, directory) => path::absolute(directory.as_deref().unwrap_or(Path::new(".")))?,
     };
     prepare(state.directory, &target)?;
+    // Not before the target exists: nothing would remove the snapshot.
+    let database = match database(&setup).await {
+        Ok(database) => database,
+        Err(error) => {
+            discard(&target);
+            return Err(error);
+        }
+    };
     let count = back_up(state, &target, database).await?;
     let target = match staging {
         Some(staging) => staging.pack()?,
@@ -68,9 +78,6 @@ pub(super) async fn backup(args: &Backup) -> Result<()> {
 
 /// Asks the gateway for a snapshot of its database.
 async fn database(setup: &CommandContext) -> Result<DatabaseSource> {
-    if !setup.target.is_own {
-        return Err(CliError::usage("a gateway on another machine is backed up there").into());
-    }
     match setup.administer("homard.backup.database", json!({})).await? {
         Some(answer) => Ok(DatabaseSource::Snapshot(PathBuf::from(answer["path"].as_str().unwrap_or_default()))),
         None => Ok(DatabaseSource::Own),

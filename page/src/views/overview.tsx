@@ -165,17 +165,6 @@ export default function Overview() {
       <div class="columns">
         <Rows title="Failed" runs={failed.slice(0, 12)} labels={data.labels} none="Nothing failed in the last 24 hours." note={(run) => <Time at={run.acceptedAt} relative />} />
         <div class="column">
-          <Rows title="Running" runs={active} labels={data.labels} none="Nothing is running." note={(run) => duration(Math.max(0, now.value - run.acceptedAt))} />
-          <Rows title="Waiting" runs={waiting} labels={data.labels} none="Nothing waits." note={(run) => `for ${duration(Math.max(0, now.value - run.acceptedAt))}`} why={(run) => (isBusy(run.sessionKey) ? "until the active run of this session ends" : null)}>
-            {full.map(({ lane, activeCount, maxConcurrent, queuedCount, blockedBy }) => (
-              <li key={lane}>
-                <span class="grow">
-                  {count(queuedCount)} in the lane {lane}: {activeCount} of {maxConcurrent} slots are in use
-                </span>
-                {blockedBy ? <Badge tone="warn">{blockedBy}</Badge> : null}
-              </li>
-            ))}
-          </Rows>
           {data.held.length ? (
             <section class="card">
               <h2>Held after crashes</h2>
@@ -225,6 +214,17 @@ export default function Overview() {
               </ul>
             </section>
           ) : null}
+          <Rows title="Waiting" runs={waiting} labels={data.labels} none="Nothing waits." note={(run) => `for ${duration(Math.max(0, now.value - run.acceptedAt))}`} why={(run) => (isBusy(run.sessionKey) ? "until the active run of this session ends" : null)}>
+            {full.map(({ lane, activeCount, maxConcurrent, queuedCount, blockedBy }) => (
+              <li key={lane}>
+                <span class="grow">
+                  {count(queuedCount)} in the lane {lane}: {activeCount} of {maxConcurrent} slots are in use
+                </span>
+                {blockedBy ? <Badge tone="warn">{blockedBy}</Badge> : null}
+              </li>
+            ))}
+          </Rows>
+          <Rows title="Running" runs={active} labels={data.labels} none="Nothing is running." note={(run) => duration(Math.max(0, now.value - run.acceptedAt))} />
         </div>
       </div>
       {data.runs.length === 0 ? (

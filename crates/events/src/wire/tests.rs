@@ -44,6 +44,13 @@ fn discarded_text_is_reported_with_its_replacement() {
     assert_eq!(project(&mut projection, text("Yes")), [(2, json!({"text": "Yes", "delta": "Yes", "replace": true}))]);
 }
 
+#[test]
+fn a_model_that_does_not_respond_is_a_step_with_its_text() {
+    let kind = RunEvent::Model(RequestEvent::NoResponse { model: "p/m".to_owned(), why: "POST http://h".to_owned() });
+    let expected = json!({"phase": "no_response", "model": "p/m", "message": "POST http://h"});
+    assert_eq!(project(&mut projection(), TapeEvent { at: 7, kind }), [(1, expected)]);
+}
+
 /// Case 124.
 #[test]
 fn long_results_are_truncated_and_images_replaced_by_their_size() {

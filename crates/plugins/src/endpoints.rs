@@ -163,6 +163,15 @@ pub struct PluginHttpCall {
     pub remote_address: Option<String>,
 }
 
+impl PluginHttpCall {
+    /// Returns the parameters of `http.request`, without the route.
+    pub fn into_params(self) -> Value {
+        let Self { method, url, headers, body, remote_address } = self;
+        let body = BASE64_STANDARD.encode(body);
+        json!({"method": method, "url": url, "headers": headers, "body": body, "remoteAddress": remote_address})
+    }
+}
+
 /// A plugin's HTTP response.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PluginHttpReply {
@@ -231,15 +240,12 @@ impl PluginRoute {
 
     /// Handles a request.
     pub async fn handle(&self, call: PluginHttpCall) -> Result<PluginHttpReply, Error> {
-        let PluginHttpCall { method, url, headers, body, remote_address } = call;
-        let body = BASE64_STANDARD.encode(body);
-        let params =
-            json!({"method": method, "url": url, "headers": headers, "body": body, "remoteAddress": remote_address});
-        read_http(self.target.call("http.request", params).await?)
+        read_http(self.target.call("http.request", call.into_params()).await?)
     }
 }
 
-fn read_http(answer: Value) -> Result<PluginHttpReply, Error> {
+/// Parses the answer of a Node host to `http.request`.
+pub fn read_http(answer: Value) -> Result<PluginHttpReply, Error> {
     let invalid = |reason: String| Error::Failed(format!("the plugin returned an invalid response: {reason}"));
     let raw = RawHttpReply::deserialize(answer).map_err(|error| invalid(error.to_string()))?;
     let body = BASE64_STANDARD.decode(raw.body.trim()).map_err(|error| invalid(error.to_string()))?;

@@ -66,6 +66,22 @@ pub trait Host: Send + Sync {
         Err(format!("{} is not available here", method.name()))
     }
 
+    /// Returns true if it handles requests with this name that are not in [`HostMethod`].
+    fn serves(&self, _method: &str) -> bool {
+        false
+    }
+
+    /// Handles a request for which [`serves`](Self::serves) returned true.
+    async fn serve(&self, method: &str, params: Value) -> Result<Value, String> {
+        drop(params);
+        Err(format!("{method} is not available here"))
+    }
+
+    /// Receives a notification other than a log message; returns false if it is unknown.
+    fn notified(&self, _method: &str, _params: &Value) -> bool {
+        false
+    }
+
     /// Receives a plugin's log message.
     fn log(&self, plugin: &str, level: &str, message: &str) {
         match level {

@@ -83,6 +83,8 @@ enum HostRequest {
     Reference,
     /// Calls the host.
     Host(HostMethod),
+    /// Calls a method that only this host has.
+    Other(String),
 }
 
 /// A rate limit.
@@ -175,6 +177,7 @@ impl HostApi {
                     task.abort();
                 }
             }
+            _ if self.process.host.notified(method, params) => {}
             _ => tracing::debug!(plugin = self.process.name, method, "plugin sent an unknown notification"),
         }
         Ok(())
@@ -225,6 +228,10 @@ impl HostApi {
                     Ok(value) => rpc::response(&id, &value),
                     Err(reason) => rpc::error_response(&id, FAILED, &reason),
                 },
+                HostRequest::Other(method) => match host.serve(&method, params).await {
+                    Ok(value) => rpc::response(&id, &value),
+                    Err(reason) => rpc::error_response(&id, FAILED, &reason),
+                },
             };
             session.send_line(line).await;
             active.lock().remove(&id.to_string());
@@ -240,6 +247,9 @@ impl HostApi {
     fn classify(&mut self, plugin_id: &str, method: &str) -> Result<HostRequest, (i64, String)> {
         if method == "ref.get" {
             return Ok(HostRequest::Reference);
+        }
+        if self.process.host.serves(method) {
+            return Ok(HostRequest::Other(method.to_owned()));
         }
         let Some(host_method) = HostMethod::named(method) else {
             return Err((UNKNOWN_METHOD, format!("unknown method {:?}", one_line(method, 100))));

@@ -20,6 +20,7 @@ mod fingerprint;
 mod hook;
 mod host;
 mod host_api;
+mod managed;
 mod manifest;
 mod missing_guards;
 mod node;
@@ -42,14 +43,16 @@ pub use discover::{DiscoveredPlugin, DiscoveredPlugins, PluginOrigin, PluginRoot
 pub use enable::{EnableDecision, decide};
 pub use endpoints::{
     CommandInvocation, MethodResponse, PluginCommand, PluginHttpCall, PluginHttpReply, PluginMethod, PluginRoute,
-    PluginService,
+    PluginService, read_http,
 };
 pub use error::Error;
 pub use fingerprint::fingerprint;
 pub use host::{Host, HostMethod, NoHost};
+pub use managed::{ManagedProcess, Program, ProgramCallError, ProgramCommand, ProgramDown, RunningProgram};
 pub use manifest::{DeclaredRights, FILE_NAMES, Manifest, RightDeclaration, config_problems};
-pub use node::find_node as which_node;
+pub use node::{find_node as which_node, shared_scripts, write_scripts};
 pub use plugins::{Extensions, PluginSetup, PluginStatus, Plugins, ProcessState};
+pub use process::find as find_program;
 pub use registrations::{
     CommandRegistration, HookRegistration, ListenerRegistration, MethodRegistration, Registrations, RouteRegistration,
     ServiceRegistration, ToolRegistration,

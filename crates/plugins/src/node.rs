@@ -243,15 +243,25 @@ fn major(version: &str) -> Option<u32> {
     version.strip_prefix('v')?.split('.').next()?.parse().ok()
 }
 
-/// Writes the host's source to a directory for Node, and returns its path. An identical existing copy is reused.
+/// Scripts that other Node hosts need, too: the protocol, the log, and the protection of the process.
+pub fn shared_scripts() -> impl Iterator<Item = (&'static str, &'static str)> {
+    const SHARED: [&str; 7] =
+        ["guard.mjs", "http.mjs", "lines.mjs", "log.mjs", "owner.mjs", "request-limiter.mjs", "rpc.mjs"];
+    source::FILES.iter().copied().filter(|(name, _)| SHARED.contains(name))
+}
+
+/// Writes the host's source to a directory for Node, and returns its path.
 fn write_source(folder: &Path) -> io::Result<PathBuf> {
-    let all = source::FILES.iter().flat_map(|(name, text)| [name.as_bytes(), text.as_bytes()]);
+    write_scripts(folder, source::FILES)
+}
+
+/// Writes scripts to a directory for Node below a folder, and returns its path. An identical existing copy is reused.
+pub fn write_scripts(folder: &Path, files: &[(&str, &str)]) -> io::Result<PathBuf> {
+    let all = files.iter().flat_map(|(name, text)| [name.as_bytes(), text.as_bytes()]);
     let hash = fingerprint::digest(all);
     let target = folder.join(format!("host-{}", &hash[..16]));
     let is_complete = |target: &Path| {
-        source::FILES
-            .iter()
-            .all(|(name, text)| fs::read(target.join(name)).is_ok_and(|existing| existing == text.as_bytes()))
+        files.iter().all(|(name, text)| fs::read(target.join(name)).is_ok_and(|existing| existing == text.as_bytes()))
     };
     let is_ours = target.symlink_metadata().is_ok_and(|meta| meta.is_dir() && meta.permissions().mode() & 0o077 == 0);
     if is_ours && is_complete(&target) {
@@ -262,7 +272,7 @@ fn write_source(folder: &Path) -> io::Result<PathBuf> {
         .prefix("host-new-")
         .permissions(fs::Permissions::from_mode(0o700))
         .tempdir_in(folder)?;
-    for (name, text) in source::FILES {
+    for (name, text) in files {
         let file = new.path().join(name);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(file.parent().unwrap_or(new.path()))?;
         let mut written = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;

@@ -222,7 +222,7 @@ async fn read_stderr(plugin: String, mut errors: Receiver, tail: StderrTail) {
 }
 
 /// Finds a program: relative to the plugin's directory if it contains a slash, otherwise in `PATH`.
-pub(crate) fn find(program: &str, dir: &Path, path: &str) -> io::Result<PathBuf> {
+pub fn find(program: &str, dir: &Path, path: &str) -> io::Result<PathBuf> {
     let is_program =
         |file: &PathBuf| file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
     let missing = |problem: &str| io::Error::new(io::ErrorKind::NotFound, format!("the program {program} {problem}"));

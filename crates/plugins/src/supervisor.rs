@@ -296,6 +296,24 @@ impl ProcessSupervisor {
         }
     }
 
+    /// Returns the process, starting it on first use; if it is down, why and how long at least.
+    pub(crate) async fn up_or_down(&self) -> Result<Arc<RunningProcess>, (String, Duration)> {
+        let mut state_changes = self.state.subscribe();
+        let is_closing = || ("the gateway is shutting down".to_owned(), Duration::MAX);
+        loop {
+            match &*state_changes.borrow_and_update() {
+                ProcessLife::Up(process) if !process.session.has_ended() => return Ok(process.clone()),
+                ProcessLife::Off => self.wanted.notify_one(),
+                ProcessLife::Starting | ProcessLife::Up(_) => {}
+                ProcessLife::Down { why, until, .. } => {
+                    return Err((why.clone(), until.saturating_duration_since(Instant::now())));
+                }
+                ProcessLife::Over => return Err(is_closing()),
+            }
+            state_changes.changed().await.map_err(|_closed| is_closing())?;
+        }
+    }
+
     /// Returns the process if it is up within the deadline of a call.
     async fn up_in_time(
         &self,

@@ -1,12 +1,13 @@
 //! Development tasks for people and CI: `cargo xtask <command>`.
 //!
-//! Each command is one module: `test`, `check`, `tidy`, `bench`, `chaos`, `conform`, `dist`, `fuzz`, `page`,
+//! Each command is one module: `test`, `check`, `tidy`, `bench`, `chaos`, `conform`, `channels`, `dist`, `fuzz`, `page`,
 //! `rename-check`, `catalogue`. They share [`shell`] (other programs) and [`gateway`] (starts and reliably kills the
 //! built gateway).
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to a terminal")]
 
 mod bench;
 mod catalogue;
+mod channels;
 mod chaos;
 mod check;
 mod conform;
@@ -48,6 +49,8 @@ enum Command {
     Dist(dist::Args),
     /// Run unmodified OpenClaw clients against the built gateway (installs about 2 GB below target/conform)
     Conform(conform::Args),
+    /// Run OpenClaw's channel packages against fake platforms (installs about 1 GB below target/channel-host)
+    Channels(channels::Args),
     /// Fuzz everything that parses external input with mutated bytes
     Fuzz(fuzz::Args),
     /// Build the web page, check that the committed files are what it builds, and test it in Chromium
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Chaos(args) => chaos::run(&args),
         Command::Conform(args) => conform::run(&args),
+        Command::Channels(args) => channels::run(&args),
         Command::Dist(args) => dist::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Page(args) => page::run(&args),

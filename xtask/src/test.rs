@@ -94,9 +94,12 @@ fn unexpected<'a>(skipped: impl Iterator<Item = &'a str>, allowed: &str) -> Vec<
 
 /// Runs the tests of the Node plugin host.
 fn host(node: &Path) -> Result<()> {
-    let mut command = Command::new(node);
-    command.current_dir(shell::root().join("crates/plugins/node")).args(["--test", "--test-reporter=dot"]);
-    shell::run(&mut command)
+    for folder in ["crates/plugins/node", "crates/channel-host/node"] {
+        let mut command = Command::new(node);
+        command.current_dir(shell::root().join(folder)).args(["--test", "--test-reporter=dot"]);
+        shell::run(&mut command)?;
+    }
+    Ok(())
 }
 
 /// Returns what a line reports as skipped.

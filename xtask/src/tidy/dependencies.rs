@@ -211,11 +211,13 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
             "homard-settings",
         ]),
     ),
+    ("homard-channel-host", AllowedDependencies::Use(&["homard-channels", "homard-plugins", "homard-runtime"])),
     (
         "homard-channel-runtime",
         AllowedDependencies::Use(&[
             "homard-agent",
             "homard-audit",
+            "homard-channel-host",
             "homard-channels",
             "homard-command",
             "homard-config",
@@ -311,6 +313,7 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
         AllowedDependencies::Use(&[
             "homard-app",
             "homard-audit",
+            "homard-channel-host",
             "homard-client",
             "homard-config",
             "homard-gateway",

@@ -190,10 +190,14 @@ async fn copy_state(
     verify_database(target)
 }
 
-/// Returns true for files of the running process, and for the database, which is copied by its owner.
+/// Packages of channels and scripts, which are installed again when they are missing.
+const INSTALLED: [&str; 2] = ["channels/packages", "channels/host"];
+
+/// Returns true for files of the running process, for what was installed, and for the database, which is copied by its
+/// owner.
 fn is_left_out(state: &Path, path: &Path) -> bool {
     let below = path.strip_prefix(state).unwrap_or(path);
-    below == Path::new(JOURNAL) || OF_PROCESS.iter().any(|name| below == Path::new(name))
+    below == Path::new(JOURNAL) || OF_PROCESS.iter().chain(&INSTALLED).any(|name| below == Path::new(name))
 }
 
 fn verify_database(state: &Path) -> Result<(), Error> {

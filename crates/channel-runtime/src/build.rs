@@ -2,6 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
+use homard_channel_host::{ChannelHost, HostedChannel};
 use homard_channels::{
     Channel, HttpClients, Secret,
     telegram::{self, Telegram, UpdateMode},
@@ -20,6 +21,7 @@ use homard_settings::{
 pub(super) enum BuiltChannel {
     Telegram(Arc<Telegram>),
     Webhook(Arc<Webhook>),
+    Hosted(Arc<HostedChannel>),
 }
 
 impl BuiltChannel {
@@ -28,6 +30,15 @@ impl BuiltChannel {
         match self {
             Self::Telegram(telegram) => telegram.clone(),
             Self::Webhook(webhook) => webhook.clone(),
+            Self::Hosted(hosted) => hosted.clone(),
+        }
+    }
+
+    /// Returns the process that serves the channel, if it is a hosted one.
+    pub(crate) fn host(&self) -> Option<&Arc<ChannelHost>> {
+        match self {
+            Self::Hosted(hosted) => Some(hosted.host()),
+            Self::Telegram(_) | Self::Webhook(_) => None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! HTTP endpoints for platforms: `/channels/telegram` and `/channels/webhook/<account>`.
 
 use async_trait::async_trait;
+use homard_channel_host::{ChannelHost, PluginHttpCall};
 use homard_channels::{
     Batch, Sink,
     telegram::webhook::SECRET_HEADER,
@@ -41,6 +42,9 @@ impl<F: PluginEndpoints> PluginEndpoints for HttpRoutes<F> {
         // The channel authenticates requests with its own secret.
         if parse_path(path).is_some_and(|(channel, account)| self.channels.has_account(channel, account)) {
             Some(RouteAuth::Plugin)
+        } else if self.channels.0.hosts.with_route(path).is_some() {
+            // So does the package of a hosted channel.
+            Some(RouteAuth::Plugin)
         } else {
             self.plugins.route_auth(path)
         }
@@ -58,7 +62,27 @@ impl<F: PluginEndpoints> PluginEndpoints for HttpRoutes<F> {
         let path = request.url.split('?').next().unwrap_or_default().to_owned();
         match parse_path(&path).filter(|(channel, account)| self.channels.has_account(channel, account)) {
             Some((channel, account)) => Some(self.channels.handle_request(channel, account, &request).await),
-            None => self.plugins.handle(request).await,
+            None => match self.channels.0.hosts.with_route(&path) {
+                Some(host) => Some(hosted_response(&host, &path, request).await),
+                None => self.plugins.handle(request).await,
+            },
+        }
+    }
+}
+
+/// Passes a request to the package of a hosted channel, which authenticates it. The package confirms an event to its
+/// platform only after the event is on disk.
+async fn hosted_response(host: &ChannelHost, path: &str, request: PluginHttpRequest) -> PluginHttpResponse {
+    let PluginHttpRequest { method, url, headers, body, from } = request;
+    let call = PluginHttpCall { method, url, headers, body, remote_address: Some(from.to_string()) };
+    match host.handle_http(path, call).await {
+        Ok(reply) if reply.is_handled => {
+            PluginHttpResponse { status: reply.status, headers: reply.headers, body: reply.body }
+        }
+        Ok(_) => answer(404, &json!({"error": "unknown path"})),
+        Err(error) => {
+            tracing::warn!(path, %error, "a request for a hosted channel failed");
+            answer(503, &json!({"error": "the channel is not ready; retry later"}))
         }
     }
 }
@@ -98,6 +122,8 @@ impl Channels {
                     .parse_request(headers, &request.body)
                     .map_err(|rejected| (rejected.status(), rejected.message()))
             }
+            // Its package names its own paths.
+            BuiltChannel::Hosted(_) => Err((404, "unknown path".to_owned())),
         };
         let (status, why) = match batch {
             Err(rejected) => rejected,

@@ -2,12 +2,13 @@
 //!
 //! `build` creates a channel from an account of the config, `policy` the access policy for its messages.
 //! `inbound_pipeline` passes inbound messages to the hub, through the `spool`, which survives a crash. `sender` sends
-//! the hub's deliveries, `http_routes` serves webhooks of platforms, `status` records the state of each account. What a
+//! the hub's deliveries, `hosted` has the processes of OpenClaw's packages, `http_routes` serves webhooks of platforms, `status` records the state of each account. What a
 //! platform is, and how it is spoken to, is in `homard-channels`. Start with [`Channels`].
 
 mod approve;
 mod build;
 mod draft;
+mod hosted;
 mod http_routes;
 mod inbound_pipeline;
 mod media;
@@ -31,7 +32,7 @@ use homard_proto::{ChannelAccount, RunId};
 use homard_runtime::Ambient;
 use homard_settings::{
     Config,
-    channel_kinds::{CHANNEL_KINDS, issuer, label},
+    channel_kinds::{CHANNEL_KINDS, is_hosted, issuer, label},
     channels as section,
     paths::Paths,
 };
@@ -43,6 +44,7 @@ use tokio_util::sync::CancellationToken;
 use self::{
     build::{BuiltChannel, build},
     draft::{DraftLocation, Drafts, has_reply},
+    hosted::ChannelHosts,
     inbound_pipeline::{InboundPipeline, PipelineDeps, SentMessages},
     policy::ChannelPolicy,
     spool::Spool,
@@ -61,6 +63,7 @@ struct ChannelsInner {
     paths: Paths,
     hub: Arc<OnceLock<Hub>>,
     clients: HttpClients,
+    hosts: ChannelHosts,
     pairing_store: Arc<PairingStore>,
     accounts: Mutex<Accounts>,
     /// By file name: the old and the new pipeline of an account share one spool.
@@ -81,6 +84,8 @@ struct ConfiguredAccount<'a> {
     config: section::Account,
     /// Its section of the config file, to find out whether it changed.
     source: Value,
+    /// The channel's section of the config file, for a package that reads it itself.
+    section: Value,
     policy: ChannelPolicy,
 }
 
@@ -142,6 +147,11 @@ impl AccountRuntime {
         self.status.view()
     }
 
+    /// Returns the memory of the process that serves a hosted channel, if it runs. Accounts of a channel share it.
+    pub fn host_memory(&self) -> Option<u64> {
+        self.built.host()?.memory()
+    }
+
     /// Returns recent incidents, oldest first.
     pub fn incidents(&self) -> Vec<Incident> {
         self.status.incidents()
@@ -161,6 +171,7 @@ impl Channels {
             paths: paths.clone(),
             hub: hub.clone(),
             clients: HttpClients::default(),
+            hosts: ChannelHosts::new(&paths.state),
             pairing_store: Arc::new(PairingStore::new(paths.state.join("credentials"))),
             accounts: Mutex::default(),
             spools: Mutex::default(),
@@ -201,6 +212,7 @@ impl Channels {
                     name: &key.1,
                     config,
                     source: source_config(loaded, channel, &key.1),
+                    section: loaded.tree["channels"][channel].clone(),
                     policy,
                 };
                 match self.account_of(configured, accounts.remove(&key)) {
@@ -229,7 +241,7 @@ impl Channels {
         configured: ConfiguredAccount<'_>,
         previous: Option<Arc<AccountRuntime>>,
     ) -> Result<Arc<AccountRuntime>, String> {
-        let ConfiguredAccount { channel, name, config, source, policy } = configured;
+        let ConfiguredAccount { channel, name, config, source, section, policy } = configured;
         if let Some(previous) = previous {
             if previous.source_config == source {
                 *previous.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
@@ -238,7 +250,11 @@ impl Channels {
             previous.stop.cancel();
         }
         let commands = self.0.hub.get().map(|hub| hub.sessions().commands()).unwrap_or_default();
-        let built = build(&self.0.clients, channel, name, &config, &commands)?;
+        let built = if is_hosted(channel) {
+            BuiltChannel::Hosted(Arc::new(self.0.hosts.build(channel, name, &config, section)?))
+        } else {
+            build(&self.0.clients, channel, name, &config, &commands)?
+        };
         Ok(Arc::new(AccountRuntime {
             channel: built.channel(),
             built,

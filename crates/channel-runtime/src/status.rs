@@ -20,6 +20,8 @@ struct AccountStatusInner {
     stopped_at: Option<u64>,
     /// The current error.
     error: Option<String>,
+    /// Time of the first failure since the connection was up.
+    down_since: Option<u64>,
     inbound_at: Option<u64>,
     outbound_at: Option<u64>,
     /// Incidents, oldest first.
@@ -38,6 +40,12 @@ pub struct Incident {
 }
 
 impl AccountStatusInner {
+    /// Sets or clears the current error.
+    fn set_error(&mut self, at: u64, error: Option<String>) {
+        self.down_since = error.as_ref().map(|_| self.down_since.unwrap_or(at));
+        self.error = error;
+    }
+
     fn add_incident(&mut self, incident: Incident) {
         if self.incidents.last().is_none_or(|last| last.text != incident.text) {
             self.incidents.push(incident);
@@ -61,7 +69,7 @@ impl AccountStatus {
         (inner.is_running, inner.is_up, inner.stopped_at) = (false, false, Some(at));
         let text = why.as_ref().map_or_else(|| "stopped".to_owned(), |why| format!("stopped: {why}"));
         inner.add_incident(Incident { at, text, is_loss: false });
-        inner.error = why;
+        inner.set_error(at, why);
     }
 
     /// Records a change of the connection's state.
@@ -74,7 +82,7 @@ impl AccountStatus {
         inner.is_up = is_up;
         let text = error.clone().unwrap_or_else(|| "connected".to_owned());
         inner.add_incident(Incident { at, text, is_loss: false });
-        inner.error = error;
+        inner.set_error(at, error);
     }
 
     /// Records an inbound message.
@@ -106,7 +114,8 @@ impl AccountStatus {
         let inner = self.lock();
         json!({
             "running": inner.is_running, "connected": inner.is_up, "lastStartAt": inner.started_at,
-            "lastStopAt": inner.stopped_at, "lastError": inner.error, "lastInboundAt": inner.inbound_at,
+            "lastStopAt": inner.stopped_at, "lastError": inner.error,
+            "downSince": inner.down_since, "lastInboundAt": inner.inbound_at,
             "lastOutboundAt": inner.outbound_at,
         })
     }

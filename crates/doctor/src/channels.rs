@@ -1,5 +1,8 @@
 //! Checks that every enabled channel has its credentials. Its connection state is reported by the gateway.
 
+use std::collections::BTreeMap;
+
+use homard_channel_host::{HostSettings, package};
 use homard_settings::channel_kinds::{CHANNEL_KINDS, missing_credential};
 
 use crate::{
@@ -15,6 +18,15 @@ pub fn check(context: &CheckContext) -> CheckReport {
         let kind = name.trim().to_lowercase();
         if !CHANNEL_KINDS.iter().any(|(known, _)| *known == kind) {
             continue;
+        }
+        if let Some(package) = package(&kind).filter(|_| channel.enabled != Some(false)) {
+            let settings = HostSettings::new(*package, &context.paths.state.join("channels"), BTreeMap::new());
+            if let Err(why) = settings.check_packages() {
+                findings.push(DoctorFinding::problem(
+                    format!("{kind} is down: {why}"),
+                    format!("homard channels add {kind}"),
+                ));
+            }
         }
         for (account, config) in channel.resolved_accounts() {
             if config.enabled == Some(false) {

@@ -195,7 +195,7 @@ mod tests {
         for (extra, expected) in [
             (json!({"schedule": {"kind": "on-exit"}}), "schedule.kind"),
             (json!({"agentId": "ops"}), "unknown agent ops"),
-            (json!({"delivery": {"mode": "announce", "channel": "whatsapp"}}), "the channel whatsapp"),
+            (json!({"delivery": {"mode": "announce", "channel": "imessage"}}), "the channel imessage"),
         ] {
             let (is_enabled, warnings) = import_job(extra);
             assert!(!is_enabled && warnings.len() == 1 && warnings[0].starts_with("job Daily: imported as disabled: "));

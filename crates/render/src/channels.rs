@@ -29,7 +29,10 @@ pub fn status(answer: &Value) -> String {
                 ago("lastOutboundAt"),
             ]);
             let prefixed = |text: &str| format!("{channel} {account}: {text}");
-            lines.extend(row["lastError"].as_str().map(prefixed));
+            let since = row["downSince"].as_u64().map(|at| format!(" (down since {})", iso(at))).unwrap_or_default();
+            lines.extend(row["lastError"].as_str().map(|why| prefixed(&format!("{why}{since}"))));
+            let memory = row["hostMemoryBytes"].as_u64();
+            lines.extend(memory.map(|bytes| prefixed(&format!("its process uses {} MB", bytes / 1_000_000))));
             lines.extend(undelivered(&row["outbox"]).into_iter().map(|text| prefixed(&text)));
             let probe = &row["probe"];
             lines.extend(probe["error"].as_str().map(prefixed));

@@ -11,6 +11,7 @@ use std::{
     borrow::Cow,
     collections::BTreeMap,
     path::{Path as File, PathBuf},
+    sync::LazyLock,
 };
 
 use homard_config::{ConfigProblem, Findings, Sections, nearest, path::Path};
@@ -25,6 +26,7 @@ use super::{
 };
 use crate::{
     agent_directories::{sandboxing, workspace},
+    channel_kinds::HOSTED,
     paths::{self, Paths},
 };
 
@@ -33,7 +35,12 @@ const KEYS: &str = include_str!("../data/config-keys.txt");
 
 impl Sections for Config {
     fn keys() -> Cow<'static, str> {
-        KEYS.into()
+        // A hosted channel's package defines its keys. A key without keys below it may contain anything.
+        static WITH_HOSTED: LazyLock<String> = LazyLock::new(|| {
+            let hosted: String = HOSTED.iter().map(|name| format!(" {name}\n")).collect();
+            KEYS.replacen("\nchannels\n", &format!("\nchannels\n{hosted}"), 1)
+        });
+        WITH_HOSTED.as_str().into()
     }
 
     fn part_of(path: &Path) -> Option<Path> {

@@ -149,6 +149,9 @@ async fn row(name: &str, account: &AccountRuntime, probe: Option<Duration>) -> V
     let view = account.view();
     let fields = row.as_object_mut().into_iter().zip(view.as_object());
     fields.for_each(|(row, view)| row.extend(view.clone()));
+    if let Some(bytes) = account.host_memory() {
+        row["hostMemoryBytes"] = bytes.into();
+    }
     if let Some(time_limit) = probe {
         let response = timeout(time_limit, Channels::probe(account)).await;
         let outcome = response.unwrap_or_else(|_| Err(format!("no answer within {} ms", time_limit.as_millis())));

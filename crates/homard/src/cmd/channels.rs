@@ -1,6 +1,7 @@
 //! `homard channels`: chat platforms. Adding one changes the config, which a running gateway reloads.
 
 mod add;
+mod hosted;
 mod show;
 
 use std::time::Duration;
@@ -23,6 +24,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 #[command(after_help = "Examples:
   homard channels list
   homard channels add telegram --token 123456:ABC…
+  homard channels add irc --set host=irc.libera.chat --set nick=my-agent
+  homard channels login whatsapp
   homard channels status --probe
   homard channels logs telegram
   homard channels remove telegram")]
@@ -49,6 +52,14 @@ enum Command {
     /// Remove a channel from the config
     #[command(visible_alias = "rm")]
     Remove(add::Remove),
+    /// Link an account of a channel in the terminal, such as WhatsApp by a QR code
+    Login {
+        /// Channel, such as whatsapp
+        channel: String,
+        /// Account
+        #[arg(long, value_name = "NAME", default_value = "default")]
+        account: String,
+    },
     /// Show the recent events of a channel
     Logs {
         /// Channel, such as telegram
@@ -63,9 +74,10 @@ enum Command {
 
 pub(super) async fn run(args: &Args) -> Result<()> {
     match &args.command {
-        Command::Add(add) => add.run(args.json),
-        Command::Remove(remove) => remove.run(args.json),
+        Command::Add(add) => add.run(args.json).await,
+        Command::Remove(remove) => remove.run(args.json).await,
         Command::List => show::list(args.json),
+        Command::Login { channel, account } => hosted::login(&channel.trim().to_lowercase(), account).await,
         Command::Status { probe } => {
             let answer = call("channels.status", json!({"probe": probe})).await?;
             if args.json {

@@ -5,6 +5,7 @@ use homard_agent::row::status_row;
 use homard_prompt::shortening;
 use homard_proto::AgentId;
 use homard_runtime::Ambient;
+use homard_settings::channel_kinds::is_hosted;
 use homard_setup::status::ModelStatus;
 use serde_json::{Value, json};
 
@@ -57,6 +58,10 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     if let Some(prompt) = &prompt {
         status["prompt"] = prompt.as_str().into();
     }
+    let hosts = if reachable { channel_hosts(&setup).await? } else { Vec::new() };
+    if !hosts.is_empty() {
+        status["channelHosts"] = hosts.iter().map(|(channel, bytes)| (channel.clone(), json!(bytes))).collect();
+    }
     if args.json {
         return Ok(render::print_json(&status)?);
     }
@@ -76,6 +81,10 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     if let Some(runs) = status.get("work").filter(|runs| !runs.is_null()) {
         rows.push(["runs".to_owned(), describe_runs(runs)]);
     }
+    if !hosts.is_empty() {
+        let uses = hosts.iter().map(|(channel, bytes)| format!("{channel} uses {} MB", bytes / 1_000_000));
+        rows.push(["hosts".to_owned(), render::strip_controls(&uses.collect::<Vec<_>>().join(", "))]);
+    }
     if let Some(notice) = status.get("notice").and_then(Value::as_str) {
         rows.insert(1, ["warning".to_owned(), render::strip_controls(notice)]);
     }
@@ -90,6 +99,19 @@ pub(super) async fn run(args: &Args) -> Result<()> {
         render::print_table(&sessions::table(shown, Ambient::system().now_ms()))?;
     }
     Ok(())
+}
+
+/// Returns the memory of the processes of hosted channels in bytes. Nothing is asked if none is configured.
+async fn channel_hosts(setup: &CommandContext) -> Result<Vec<(String, u64)>> {
+    if !setup.loaded.config.channels.keys().any(|name| is_hosted(&name.trim().to_lowercase())) {
+        return Ok(Vec::new());
+    }
+    let answer = setup.query("channels.status").await?.unwrap_or_default();
+    let memory = |(channel, rows): (&String, &Value)| {
+        let bytes = rows.as_array()?.iter().find_map(|row| row["hostMemoryBytes"].as_u64())?;
+        Some((channel.clone(), bytes))
+    };
+    Ok(answer["channelAccounts"].as_object().into_iter().flatten().filter_map(memory).collect())
 }
 
 /// Builds the gateway's report from the state directory. What only a gateway knows is null or empty.

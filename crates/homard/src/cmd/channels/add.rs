@@ -4,20 +4,24 @@ use anyhow::Result;
 use homard_config::{edit, path::Path};
 use homard_settings::{
     Config,
-    channel_kinds::{CHANNEL_KINDS, label},
+    channel_kinds::{CHANNEL_KINDS, is_hosted, label},
     channels::DEFAULT_ACCOUNT,
     paths::Paths,
 };
 use homard_setup::edit_config;
 use serde_json::{Value, json};
 
+use super::hosted;
 use crate::{cli_error::CliError, render};
 
 /// A channel to be set up.
 #[derive(Debug, clap::Args)]
 pub(super) struct Add {
-    /// Channel: telegram or webhook
+    /// Channel, such as telegram, webhook, irc or matrix
     channel: String,
+    /// Channels of OpenClaw's packages: a key of the channel's section and its value; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    values: Vec<String>,
     /// Telegram: bot token from @BotFather
     #[arg(long, value_name = "TEXT")]
     token: Option<String>,
@@ -38,7 +42,7 @@ pub(super) struct Add {
 /// A channel to be taken out.
 #[derive(Debug, clap::Args)]
 pub(super) struct Remove {
-    /// Channel: telegram or webhook
+    /// Channel, such as telegram
     channel: String,
     /// Only this account [default: all accounts]
     #[arg(long, value_name = "NAME")]
@@ -109,10 +113,24 @@ impl Add {
     }
 
     /// Adds the channel to the config.
-    pub(super) fn run(&self, wants_json: bool) -> Result<()> {
+    pub(super) async fn run(&self, wants_json: bool) -> Result<()> {
         let paths = Paths::find()?;
         let channel = known_channel(&self.channel)?;
         let section_path = section(&channel, self.account.as_deref())?;
+        if is_hosted(&channel) {
+            let credentials = [&self.token, &self.token_file, &self.secret, &self.url];
+            if credentials.iter().any(|option| option.is_some()) {
+                let message = format!(
+                    "--token, --token-file, --secret and --url are not for {channel}; it takes --set KEY=VALUE"
+                );
+                return Err(CliError::usage(message).into());
+            }
+            return hosted::add(&paths, &channel, &section_path, &self.values, wants_json).await;
+        }
+        if !self.values.is_empty() {
+            let message = format!("--set is for the channels of OpenClaw's packages; {channel} has options of its own");
+            return Err(CliError::usage(message).into());
+        }
         let settings = self.settings(&channel)?;
         let change = edit_config(&paths, |text| {
             let text = settings
@@ -140,7 +158,7 @@ impl Add {
 
 impl Remove {
     /// Removes the channel from the config.
-    pub(super) fn run(&self, wants_json: bool) -> Result<()> {
+    pub(super) async fn run(&self, wants_json: bool) -> Result<()> {
         let paths = Paths::find()?;
         let channel = known_channel(&self.channel)?;
         let section_path = match self.account.as_deref() {
@@ -152,6 +170,9 @@ impl Remove {
             return Err(CliError::new("config", format!("{section_path} is not in {}", paths.config.display())).into());
         }
         let change = edit_config(&paths, |text| Ok(edit::unset(text, &section_path)?.0))?;
+        if is_hosted(&channel) && self.account.is_none() {
+            hosted::remove(&paths, &channel).await?;
+        }
         if wants_json {
             return Ok(render::print_json(&json!({"ok": true, "channel": channel, "changed": change.changed}))?);
         }

@@ -6,7 +6,7 @@ use homard_proto::{RunId, SessionKey};
 use homard_queue::slots::Slots;
 use homard_store::{EndRecord, Error as StoreError, RunRow, RunState};
 
-use super::{Hub, Inbound, LiveRunStatus, WaitResult};
+use super::{Admission, Hub, Inbound, LiveRunStatus, WaitResult, shared::LiveRun};
 use crate::{
     event::AbortReason,
     tape::{Subscriber, TapeState},
@@ -121,6 +121,15 @@ impl<'a> HubRuns<'a> {
     /// Subscribes to the events of a live run from its beginning; `None` if it is not live.
     pub fn follow(self, run: &RunId) -> Option<Subscriber> {
         self.hub.0.lock().runs.get(run).map(|run| Subscriber::new(run.tape.clone()))
+    }
+
+    /// Same as `follow`, but waits until a request that claims the run's id is admitted: the repetition of a request whose
+    /// run has ended is no live run.
+    pub async fn follow_admitted(self, run: &RunId) -> Option<Subscriber> {
+        let (tape, mut admission) = self.hub.0.lock().runs.get(run).map(LiveRun::claim)?;
+        let admitted = admission.wait_for(|admission| !matches!(admission, Admission::Pending)).await;
+        // The sender is gone only if the run is.
+        matches!(admitted.as_deref(), Ok(Admission::Accepted) | Err(_)).then(|| Subscriber::new(tape))
     }
 
     /// Returns the result of a finished run with its replies; `None` if it has not ended or is unknown.

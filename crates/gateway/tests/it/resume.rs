@@ -5,14 +5,14 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use futures_util::{StreamExt, future::join_all, stream};
 use homard_model::{ModelEvent, stream::CallDelta};
-use homard_proto::{AgentId, SessionId, message::StopReason, session::Record};
+use homard_proto::{AgentId, RunId, SessionId, message::StopReason, session::Record};
 use homard_store::{Fence, MemoryStore, Rec, StoreWriter};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::{
     exchange::{is_end, text, until},
-    support::{Script, TestClient, TestGateway, done, says, waits},
+    support::{FaultyMemoryStore, Script, TestClient, TestGateway, done, says, waits},
 };
 
 /// Texts that the model streams, one per permit; between the second and the third it calls a tool.
@@ -243,6 +243,38 @@ async fn a_snapshot_describes_the_state_of_a_run() {
     until(&mut socket, |frame| is_end(frame, "later")).await;
     let none = socket.ask("n", "chat.resume", json!({"sessionKey": "main"})).await;
     assert_eq!(none["payload"], json!({"sessionKey": "main", "runs": []}));
+}
+
+#[tokio::test]
+async fn a_run_that_ended_is_not_queued_while_its_request_is_repeated() {
+    let store = FaultyMemoryStore::default();
+    let gate = store.gate.clone();
+    let gateway = TestGateway::with_store(Arc::new(store), says(&["hi"])).await;
+    let mut socket = gateway.client(3, json!({})).await;
+    let request = json!({"sessionKey": "main", "message": "x", "idempotencyKey": "k"});
+    socket.send("first", "agent", request.clone()).await;
+    until(&mut socket, |frame| is_end(frame, "k")).await;
+    let run = RunId::parse("k").unwrap();
+    while gateway.hub.runs().follow(&run).is_some() {
+        tokio::task::yield_now().await;
+    }
+    // As a client does after a reconnection. The repetition claims the id until the store has answered.
+    gate.forget_permits(Semaphore::MAX_PERMITS);
+    let mut socket = gateway.client(3, json!({})).await;
+    socket.send("again", "agent", request).await;
+    while gateway.hub.runs().follow(&run).is_none() {
+        tokio::task::yield_now().await;
+    }
+    socket.send("resume", "chat.resume", json!({"sessionKey": "main", "runId": "k"})).await;
+    socket.send("other", "agents.list", json!({})).await;
+    let frames = until(&mut socket, |frame| frame["id"] == "other").await;
+    gate.add_permits(100);
+    let early = frames.into_iter().find(|frame| frame["id"] == "resume");
+    let resumed = match early {
+        Some(early) => early,
+        None => socket.answer("resume").await,
+    };
+    assert_eq!(resumed["payload"]["runs"][0]["state"], "ended", "{resumed}");
 }
 
 #[tokio::test]

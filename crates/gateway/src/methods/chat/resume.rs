@@ -26,7 +26,7 @@ pub(crate) async fn resume(mut call: RpcCall) -> Result<RpcResult, ErrorShape> {
     let live_runs = || hub.runs().live().into_iter().filter(|live| live.key == key).map(|live| live.run).collect();
     let mut runs = Vec::new();
     for run in run_id.map_or_else(live_runs, |run| vec![run]) {
-        let (session, known) = match hub.runs().follow(&run) {
+        let (session, known) = match hub.runs().follow_admitted(&run).await {
             Some(follower) => (Some(follower.tape().key().clone()), KnownRun::Active(follower.tape().clone())),
             None => match hub.runs().result(&run).await.map_err(unavailable)? {
                 Some(report) => (Some(report.key().clone()), KnownRun::Finished(report.final_event())),

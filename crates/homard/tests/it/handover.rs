@@ -1,7 +1,9 @@
 //! `homard gateway restart`: a new process takes over the sockets, the state directory and the runs.
 
+mod clients;
 mod load;
 mod paced_model;
+mod programs;
 
 use std::{
     io::Write as _,

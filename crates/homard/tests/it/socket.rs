@@ -3,7 +3,10 @@
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
-use tokio_tungstenite::{WebSocketStream, client_async, tungstenite::Message};
+use tokio_tungstenite::{
+    WebSocketStream, client_async,
+    tungstenite::{Message, Utf8Bytes},
+};
 
 pub(crate) type Socket = WebSocketStream<TcpStream>;
 
@@ -13,9 +16,14 @@ pub(crate) async fn send_frame(socket: &mut Socket, frame: &Value) {
 
 /// Returns the next frame; `None` if the other side is gone.
 pub(crate) async fn next_frame(socket: &mut Socket) -> Option<Value> {
+    next_text(socket).await.map(|text| serde_json::from_str(&text).unwrap())
+}
+
+/// Returns the text of the next frame, for clients that skip most of them.
+pub(crate) async fn next_text(socket: &mut Socket) -> Option<Utf8Bytes> {
     loop {
         match socket.next().await?.ok()? {
-            Message::Text(text) => return Some(serde_json::from_str(&text).unwrap()),
+            Message::Text(text) => return Some(text),
             Message::Close(_) => return None,
             Message::Binary(_) | Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
         }

@@ -116,6 +116,11 @@ impl GatewayUnderTest {
 
     /// Ends it and returns its exit code.
     pub(crate) fn end(mut self, signal: Signal) -> Option<i32> {
+        self.end_in_place(signal)
+    }
+
+    /// Same as `end`, for a gateway that is a part of something.
+    pub(crate) fn end_in_place(&mut self, signal: Signal) -> Option<i32> {
         self.process.signal(signal);
         self.process.0.wait().unwrap().code()
     }

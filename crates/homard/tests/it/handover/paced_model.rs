@@ -16,9 +16,19 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Pieces of an answer, and the time between them.
-pub(super) const PIECES: usize = 20;
-pub(super) const TICK: Duration = Duration::from_millis(50);
+/// Number of pieces of an answer, and the time between them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace {
+    pub(super) pieces: usize,
+    pub(super) tick: Duration,
+}
+
+impl Pace {
+    /// Returns the answer to a message.
+    pub(super) fn text(self, message: &str) -> String {
+        (0..self.pieces).map(|piece| format!("{message}/{piece} ")).collect::<String>().trim_end().to_owned()
+    }
+}
 
 /// A running model. Ends on drop.
 pub(super) struct PacedModel {
@@ -34,17 +44,20 @@ impl Drop for PacedModel {
 }
 
 impl PacedModel {
-    pub(super) async fn start() -> Self {
+    /// Starts a model that answers each message at the pace that `pace` returns for it.
+    pub(super) async fn start(pace: impl Fn(&str) -> Pace + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let requests = Arc::new(AtomicUsize::new(0));
         let count = requests.clone();
+        let pace = Arc::new(pace);
         let task = task::spawn("test", async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 count.fetch_add(1, Ordering::Relaxed);
+                let pace = pace.clone();
                 // Ends with its connection; the gateway hangs up when it is replaced.
-                task::spawn("test", async move { answer(stream).await.ok() });
+                task::spawn("test", async move { answer(stream, &*pace).await.ok() });
             }
         });
         Self { port, requests, task }
@@ -64,19 +77,15 @@ impl PacedModel {
     }
 }
 
-/// Returns the answer to a message.
-pub(super) fn text(message: &str) -> String {
-    (0..PIECES).map(|piece| format!("{message}/{piece} ")).collect::<String>().trim_end().to_owned()
-}
-
-async fn answer(mut stream: TcpStream) -> std::io::Result<()> {
+async fn answer(mut stream: TcpStream, pace: &(dyn Fn(&str) -> Pace + Send + Sync)) -> std::io::Result<()> {
     let message = read_message(&mut stream).await?;
+    let Pace { pieces, tick } = pace(&message);
     stream.set_nodelay(true)?;
     stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n").await?;
-    let mut ticks = tokio::time::interval(TICK);
-    for piece in 0..PIECES {
+    let mut ticks = tokio::time::interval(tick);
+    for piece in 0..pieces {
         ticks.tick().await;
-        let blank = if piece + 1 == PIECES { "" } else { " " };
+        let blank = if piece + 1 == pieces { "" } else { " " };
         send(&mut stream, &json!({"content": format!("{message}/{piece}{blank}")}), None).await?;
     }
     send(&mut stream, &json!({}), Some("stop")).await?;

@@ -5,6 +5,8 @@
 mod mutants;
 mod tree;
 
+use std::{ffi::OsStr, path::PathBuf};
+
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use tokio::time::Instant;
@@ -27,6 +29,10 @@ pub(crate) struct Args {
     /// Run only this grid; may be repeated
     #[arg(long, value_name = "NAME", conflicts_with = "mutants")]
     step: Vec<Grid>,
+    /// With the hand-overs: programs that take turns instead of a release build; may be repeated. One whose format of the
+    /// state directory is older than that of the one before it must be refused
+    #[arg(long, value_name = "PATH")]
+    program: Vec<PathBuf>,
     /// Apply the seeded bugs of chaos/mutants instead, one at a time, and check that each is detected
     #[arg(long)]
     mutants: bool,
@@ -70,7 +76,7 @@ enum Grid {
     Paths,
     /// Five hundred messages and twenty-five kills: timelines have no gaps and agree with the events
     Trace,
-    /// A hundred hand-overs with two hundred active runs, fifty streaming clients and a channel
+    /// A hundred hand-overs with two hundred active runs, fifty streaming clients and two channels
     Handover,
     /// R92: a thousand replies on each channel with a kill among every ten; R48: no person reads another's messages
     Channels,
@@ -134,7 +140,7 @@ impl Grid {
                 grid("homard-testkit", "soak", "timelines_of_five_hundred")?;
                 grid("homard", "it", "chaos::soak")
             }
-            Self::Handover => grid("homard", "it", "handover::load"),
+            Self::Handover => handovers(&args.program),
             Self::Channels => {
                 grid("homard", "it", "channels::kills")?;
                 grid("homard", "it", "channels::two_users")
@@ -143,13 +149,31 @@ impl Grid {
     }
 }
 
+/// Runs the hand-overs with a build as it is installed: a debug build takes longer to start.
+fn handovers(programs: &[PathBuf]) -> Result<()> {
+    let built = if programs.is_empty() { vec![gateway::build(BuildProfile::Release)?] } else { Vec::new() };
+    let programs = programs.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>()?;
+    let listed = std::env::join_paths(programs.iter().chain(&built)).context("a path of a program has a colon")?;
+    grid_with("homard", "it", "handover::load", &[("HANDOVER_PROGRAMS", listed.as_os_str())])
+}
+
 /// Runs the full grid of which the tests run a sample.
 fn grid(package: &str, file: &str, tests: &str) -> Result<()> {
+    grid_with(package, file, tests, &[])
+}
+
+/// Same as `grid`, with these variables.
+fn grid_with(package: &str, file: &str, tests: &str, variables: &[(&str, &OsStr)]) -> Result<()> {
     let tests = ["test", "--package", package, "--test", file, tests, "--"];
     let found = shell::output(shell::cargo(&tests).arg("--list"))?;
     // Cargo accepts a name that matches no test.
     if !String::from_utf8_lossy(&found).contains(": test") {
         bail!("no such test: {}", tests[5]);
     }
-    shell::run(shell::cargo(&tests).args(["--nocapture", "--test-threads", "1"]).env("GRID", "all"))
+    shell::run(
+        shell::cargo(&tests)
+            .args(["--nocapture", "--test-threads", "1"])
+            .env("GRID", "all")
+            .envs(variables.iter().copied()),
+    )
 }

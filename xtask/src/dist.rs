@@ -1,5 +1,6 @@
 //! `dist`: everything that is published for this platform, in `target/dist-packages`: a tarball, a Debian package, a
-//! container file, npm packages, checksums and a bill of materials. `--test` installs them in a clean Debian root.
+//! container file, npm packages, checksums and a bill of materials. `--test` runs them, with npx and in
+//! a clean Debian root.
 
 mod clean_root;
 mod debian;
@@ -39,7 +40,7 @@ pub(crate) struct Args {
     /// Package this binary instead of building one
     #[arg(long, value_name = "PATH")]
     binary: Option<PathBuf>,
-    /// Install the packages in a clean Debian root and run them; needs root, debootstrap and the network
+    /// Run the packages: with npx, and in a clean Debian root; needs root, npm, debootstrap and the network
     #[arg(long)]
     test: bool,
     /// Directory of the clean Debian root; reused if it exists
@@ -92,6 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         println!("{}", path?.path().display());
     }
     if args.test {
+        npm::test(&release)?;
         clean_root::test(&clean_root::Packages { deb: &deb, release: &release, is_own_build }, args.root.as_deref())?;
     }
     Ok(())

@@ -2,9 +2,12 @@
 //! run; its service runs under a systemd of its own and survives an upgrade; the binary runs like in a container, with a
 //! read-only root, as an ordinary user, and is killed.
 
+mod reboot;
+mod systemd;
+
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
     thread,
     time::Duration,
@@ -14,6 +17,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use self::{reboot::InterruptedRuns, systemd::Systemd};
 use super::Release;
 use crate::shell;
 
@@ -161,11 +165,13 @@ impl CleanRoot<'_> {
         ensure!(after["gateway"]["pid"] == before["gateway"]["pid"], "a restart ended the process: {after}");
         ensure!(after["service"]["restarts"] == 0, "the service failed: {after}");
         println!("ok   it was replaced three times without an end: process {}", after["gateway"]["pid"]);
+        let interrupted = InterruptedRuns::start(&systemd)?;
+        // Everything ends at once, as in a power failure.
         drop(systemd);
-        ensure!(state.join("journal/journal.db").exists(), "the state directory is empty");
         let systemd = Systemd::boot(self.0)?;
         wait_for("the service after a reboot", || Ok(systemd.status()?["running"] == true))?;
-        println!("ok   it starts after a reboot");
+        interrupted.check(&systemd, &state)?;
+        println!("ok   it starts after a reboot, and {interrupted} are answered once");
         systemd.run(&["homard", "gateway", "uninstall", "--system"])?;
         Ok(())
     }
@@ -182,94 +188,6 @@ impl Drop for Container {
     fn drop(&mut self) {
         // It has ended, unless a test failed.
         self.0.kill().and_then(|()| self.0.wait()).map(drop).unwrap_or_default();
-    }
-}
-
-/// A systemd in namespaces of its own. Everything that it started ends with it.
-struct Systemd {
-    outer: Child,
-    pid: u32,
-}
-
-impl Systemd {
-    fn boot(root: &Path) -> Result<Self> {
-        let script = shell::root().join("xtask/packaging/boot-in-namespace.sh");
-        let mut command = Command::new("unshare");
-        command
-            .args(["--mount", "--pid", "--uts", "--ipc", "--cgroup", "--net", "--fork", "--kill-child=KILL"])
-            .arg(script)
-            .arg(root);
-        let outer = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("cannot start unshare")?;
-        let children = PathBuf::from(format!("/proc/{0}/task/{0}/children", outer.id()));
-        let mut systemd = Self { outer, pid: 0 };
-        wait_for("the systemd of the root", || {
-            let text = fs::read_to_string(&children).unwrap_or_default();
-            systemd.pid = text.split_whitespace().next().and_then(|pid| pid.parse().ok()).unwrap_or(0);
-            Ok(systemd.pid > 0 && systemd.run(&["systemctl", "is-active", "basic.target"]).is_ok())
-        })?;
-        Ok(systemd)
-    }
-
-    /// Runs a command as root in the system; returns its stdout.
-    fn run(&self, args: &[&str]) -> Result<String> {
-        let output = self.command(args).output().context("cannot start nsenter")?;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        ensure!(
-            output.status.success(),
-            "`{}` failed: {}{}",
-            args.join(" "),
-            text(&output.stdout),
-            text(&output.stderr)
-        );
-        Ok(text(&output.stdout))
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new("nsenter");
-        command.args([
-            "--target",
-            &self.pid.to_string(),
-            "--mount",
-            "--pid",
-            "--uts",
-            "--ipc",
-            "--cgroup",
-            "--net",
-            "--",
-        ]);
-        command.args(args).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("HOME", "/root");
-        command
-    }
-
-    /// Returns what `homard gateway status` tells. Its exit code says whether a gateway runs.
-    fn status(&self) -> Result<Value> {
-        let output = self.command(&["homard", "gateway", "status", "--system", "--json"]).output()?;
-        serde_json::from_slice(&output.stdout)
-            .with_context(|| format!("no status: {}", String::from_utf8_lossy(&output.stderr)))
-    }
-
-    fn idle_memory(&self, status: &Value) -> Result<u64> {
-        let pid = status["gateway"]["pid"].as_u64().context("the gateway has no process id")?;
-        let text = self.run(&["grep", "VmRSS", &format!("/proc/{pid}/status")])?;
-        let kilobytes = text.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok());
-        Ok(kilobytes.context("the process has no size")? * 1024)
-    }
-}
-
-impl Drop for Systemd {
-    fn drop(&mut self) {
-        // The namespace ends with its first process. Before that was found, `unshare` is killed, and its child with it
-        // (--kill-child); 0 would be the process group of this program.
-        let killed = match self.pid {
-            0 => self.outer.kill(),
-            pid => Command::new("kill").args(["-KILL", &pid.to_string()]).status().map(drop),
-        };
-        killed.and_then(|()| self.outer.wait()).map(drop).unwrap_or_default();
     }
 }
 

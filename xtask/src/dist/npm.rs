@@ -1,8 +1,8 @@
 //! The npm packages: `homard`, a small script, and one package per platform with the binary.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, process::Command};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use super::{Release, install, tar};
@@ -34,6 +34,27 @@ pub(super) fn packages(release: &Release) -> Result<()> {
     }
     pack(release, &binary, &manifest)?;
     Ok(fs::remove_dir_all(folder)?)
+}
+
+/// Runs the first command with `npx` in an empty home, from the packages and without a registry.
+pub(super) fn test(release: &Release) -> Result<()> {
+    let (home, mut npx) = (tempfile::tempdir()?, Command::new("npx"));
+    // Agents work in the current directory, but not in the home directory without consent.
+    let work = home.path().join("work");
+    fs::create_dir(&work)?;
+    npx.args(["--yes", "--offline"]).current_dir(work).env("HOME", home.path());
+    npx.env("HOMARD_STATE_DIR", home.path().join("state")).env_remove("HOMARD_CONFIG_PATH");
+    for entry in fs::read_dir(&release.out)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|ending| ending == "tgz") {
+            npx.arg("--package").arg(path);
+        }
+    }
+    let output = shell::output(npx.args(["--", "homard", "agent", "--message", "hello"]))?;
+    let answer = String::from_utf8_lossy(&output).trim().to_owned();
+    ensure!(!answer.is_empty(), "the first command printed nothing");
+    println!("ok   npx homard answers: {answer}");
+    Ok(())
 }
 
 fn pack(release: &Release, folder: &Path, manifest: &Value) -> Result<()> {

@@ -12,6 +12,10 @@ pub(super) const TOOL: &str = "TOOLEXEC";
 pub(super) const TOOL_SAYS: &str = "tool-was-here";
 /// Makes the model stream for half a minute.
 pub(super) const SLOW: &str = "SLOWLY";
+/// Makes the model stream for six seconds.
+pub(super) const PACED: &str = "PACED";
+/// Words of that answer.
+pub(super) const PACED_WORDS: usize = 60;
 /// Makes the model fail.
 pub(super) const FAIL: &str = "FAIL400";
 /// The model's error message.
@@ -29,8 +33,11 @@ pub(super) fn answer(request: &Value) -> RuleAnswer {
     if user_text.contains(TOOL) {
         RuleAnswer::Call("exec", r#"{"command": "echo tool-was-here"}"#)
     } else if user_text.contains(SLOW) {
-        let words: Vec<String> = (1..=100).map(|number| format!("word{number}")).collect();
-        RuleAnswer::Slowly(words.join(" "), Duration::from_millis(300))
+        RuleAnswer::Slowly(words("word", 100), Duration::from_millis(300))
+    } else if user_text.contains(PACED) {
+        // The words of two answers of a session differ.
+        let tag = user_text.split_whitespace().last().unwrap_or_default();
+        RuleAnswer::Slowly(words(tag, PACED_WORDS), Duration::from_millis(100))
     } else if user_text.contains(FAIL) {
         RuleAnswer::Fail(400, FAILED)
     } else {
@@ -39,6 +46,12 @@ pub(super) fn answer(request: &Value) -> RuleAnswer {
         let line = line.split_once("] ").filter(|_| line.starts_with('[')).map_or(line, |(_, line)| line);
         RuleAnswer::Text(format!("I have heard: {line}"))
     }
+}
+
+/// Returns numbered words.
+fn words(word: &str, count: usize) -> String {
+    let words: Vec<_> = (1..=count).map(|number| format!("{word}{number}")).collect();
+    words.join(" ")
 }
 
 #[cfg(test)]

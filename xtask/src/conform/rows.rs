@@ -54,6 +54,7 @@ pub(super) const ROWS: &[ChecklistRow] = &[
     ChecklistRow { number: 28, what: "script: handshakes", check: scripts::handshakes },
     ChecklistRow { number: 29, what: "gap check", check: page::long },
     ChecklistRow { number: 30, what: "idle 2 min", check: idle },
+    ChecklistRow { number: 31, what: "TUI across hand-overs", check: tui::hand_overs },
 ];
 
 impl ChecklistRow {

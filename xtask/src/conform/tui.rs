@@ -1,16 +1,25 @@
 //! Rows of the checklist that use a client's TUI.
 
-use std::{thread, time::Duration};
+use std::{process::Command, thread, time::Duration};
 
 use anyhow::{Result, ensure};
 
-use super::{client::ClientHome, client::ProtocolVersion, model_rule::SLOW, rows::RowContext, screen::Screen};
-use crate::gateway::TOKEN;
+use super::{
+    client::ClientHome,
+    client::ProtocolVersion,
+    model_rule::{PACED, PACED_WORDS, SLOW},
+    rows::RowContext,
+    screen::Screen,
+};
+use crate::{gateway::TOKEN, shell};
 
 /// Time limit for starting a TUI; the newer one loads slowly.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// Time limit for anything else.
 const STEP_TIMEOUT: Duration = Duration::from_secs(45);
+
+/// Number of hand-overs that a TUI sees.
+const HANDOVERS: usize = 3;
 
 impl RowContext<'_> {
     /// Starts a TUI and waits until it is ready.
@@ -95,6 +104,28 @@ pub(super) fn pickers(context: &RowContext<'_>) -> Result<()> {
     require_no_errors(&screen.until("the session in a list", STEP_TIMEOUT, |text| {
         text.contains("agent:main:") || text.contains("just now")
     })?)
+}
+
+/// Replaces the gateway while answers stream: the TUI connects again by itself, and shows each answer, of the run that
+/// the new process resumed, completely and once.
+pub(super) fn hand_overs(context: &RowContext<'_>) -> Result<()> {
+    let screen = context.tui("31-tui-handover")?;
+    for number in 1..=HANDOVERS {
+        let tag = format!("h{number}x");
+        screen.enter(&format!("{PACED} {tag}"))?;
+        let first = format!("{tag}3");
+        screen.until("the first words of the answer", STEP_TIMEOUT, |text| text.contains(&first))?;
+        let mut restart = Command::new(context.binary);
+        restart.args(["gateway", "restart", "--wait", "0"]).env_clear().env("HOMARD_STATE_DIR", context.state);
+        restart.env("HOMARD_GATEWAY_PORT", context.port.to_string()).env("HOMARD_GATEWAY_TOKEN", TOKEN);
+        restart.env("HOME", context.state);
+        shell::output(&mut restart)?;
+        let last = format!("{tag}{PACED_WORDS}");
+        let text = screen.until("the end of the answer", STEP_TIMEOUT, |text| text.contains(&last) && is_idle(text))?;
+        let answers = text.matches(&last).count();
+        ensure!(answers == 1, "answer {number} should be shown once, but is shown {answers} times");
+    }
+    Ok(())
 }
 
 /// Waits two minutes, and checks that the client is still connected.

@@ -22,6 +22,9 @@ pub enum Message {
     Other(Map<String, Value>),
 }
 
+/// Member of a user message that names the active run into which it was steered.
+pub const STEERED_INTO: &str = "steeredInto";
+
 /// A user message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct User {

@@ -2,7 +2,7 @@
 
 use homard_proto::{
     CallId, RunId,
-    message::{Assistant, Block, Message, StopReason, ToolResult},
+    message::{Assistant, Block, Message, STEERED_INTO, StopReason, ToolResult},
     transcript::{Entry, Kind},
 };
 use serde_json::Value;
@@ -122,9 +122,6 @@ fn is_crash_loop(run: &UnfinishedRun, now_ms: u64) -> bool {
     let is_recent = |at: &u64| now_ms.saturating_sub(*at) <= CRASH_WINDOW_MS;
     in_a_row.len() >= MAX_CRASHES_EVER || in_a_row.get(MAX_CRASHES - 1).is_some_and(is_recent)
 }
-
-/// Member of a user message that names the active run into which it was steered.
-pub const STEERED_INTO: &str = "steeredInto";
 
 /// Returns the entries that belong to a run among those after its message: up to a later message that was not steered
 /// into it. Such a message exists only if the disk failed when the run should have ended.

@@ -14,10 +14,9 @@ use homard_model::{
 use homard_prompt::sections::SystemPrompt;
 use homard_proto::{
     CallId,
-    message::{Assistant, Block, Content, Message, User, join_text},
+    message::{Assistant, Block, Content, Message, STEERED_INTO, User, join_text},
 };
 use homard_reply::silent::TOKEN as SILENCE;
-use homard_store::recovery::STEERED_INTO;
 use serde_json::{Map, Value, json};
 
 use super::{FinalRecords, RunError, RunScope};

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use homard_proto::{
-    message::{Message, User},
+    message::{Message, STEERED_INTO, User},
     transcript::{Entry, Kind},
 };
 use homard_runtime::ambient::iso;
-use homard_store::{Input, Rec, recovery::STEERED_INTO};
+use homard_store::{Input, Rec};
 use tokio::sync::oneshot;
 
 use super::{RunError, RunScope};

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use homard_agent::intake::CHANNEL;
 use homard_proto::{
     EntryId, RunId, SessionKey,
-    message::Message,
+    message::{Message, STEERED_INTO},
     method::{Params, chat::SendParams},
     transcript::Entry,
 };
-use homard_store::{Outcome, RunRow, RunState, recovery::STEERED_INTO};
+use homard_store::{Outcome, RunRow, RunState};
 
 use super::message;
 use crate::runner::TraceResult;

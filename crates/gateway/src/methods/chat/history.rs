@@ -5,7 +5,7 @@ use std::sync::Arc;
 use homard_agent::{row::session_row, wire};
 use homard_proto::{
     EntryId, ErrorShape, Generation, SessionKey,
-    message::{Assistant, Message, StopReason},
+    message::{Assistant, Message, STEERED_INTO, StopReason},
     method::{Params, chat::HistoryParams},
     session::Record,
 };
@@ -109,20 +109,24 @@ struct MessagePosition {
     run: Option<String>,
 }
 
-/// Assigns positions to messages. A run begins with a user message that carries its id and ends with an answer without
-/// tool calls; everything in between belongs to it.
+/// Assigns positions to messages. A run begins with a user message that carries its id, unless that was steered into an
+/// active run, and ends with an answer without tool calls; everything in between belongs to it. A run that failed may
+/// have no answer: it ends where the next one begins.
 fn with_positions(messages: &[(EntryId, Arc<Message>)]) -> impl Iterator<Item = (MessagePosition, &Arc<Message>)> {
     let mut run: Option<String> = None;
     let mut is_run_over = true;
     (1_u64..).zip(messages).map(move |(seq, (id, message))| {
         match &**message {
-            Message::User(user) if is_run_over => {
+            Message::User(user) => {
                 let key = user.extra.get("idempotencyKey").and_then(Value::as_str);
-                run = key.map(|key| key.strip_suffix(":user").unwrap_or(key).to_owned());
-                is_run_over = false;
+                let is_steered = user.extra.contains_key(STEERED_INTO);
+                if is_run_over || (key.is_some() && !is_steered) {
+                    run = key.map(|key| key.strip_suffix(":user").unwrap_or(key).to_owned());
+                    is_run_over = false;
+                }
             }
             Message::Assistant(assistant) => is_run_over = assistant.stop_reason != StopReason::ToolUse,
-            Message::User(_) | Message::ToolResult(_) | Message::Other(_) => {}
+            Message::ToolResult(_) | Message::Other(_) => {}
         }
         (MessagePosition { id: id.clone(), seq, run: run.clone() }, message)
     })
@@ -299,6 +303,36 @@ mod tests {
         assert_eq!(fit(newest_first(), 12), ["b", "cc"].map(Value::from));
         assert_eq!(fit(newest_first(), 3), ["cc"].map(Value::from));
         assert_eq!(fit(std::iter::empty(), 3), [] as [Value; 0]);
+    }
+
+    #[test]
+    fn a_message_belongs_to_its_run_also_after_a_run_without_an_answer() {
+        let user = |key: &str, steered: Option<&str>| {
+            let mut message =
+                json!({"role": "user", "timestamp": 1, "content": "x", "idempotencyKey": format!("{key}:user")});
+            if let Some(run) = steered {
+                message[STEERED_INTO] = run.into();
+            }
+            message
+        };
+        let answer = |reason: &str| json!({"role": "assistant", "timestamp": 1, "content": [], "stopReason": reason});
+        let messages = [
+            user("failed", None),
+            user("next", None),
+            answer("toolUse"),
+            user("absorbed", Some("next")),
+            answer("stop"),
+            user("last", None),
+        ];
+        let messages: Vec<_> = messages
+            .into_iter()
+            .zip('a'..)
+            .map(|(message, id)| {
+                (EntryId::parse(&id.to_string()).unwrap(), Arc::new(serde_json::from_value(message).unwrap()))
+            })
+            .collect();
+        let runs: Vec<_> = with_positions(&messages).map(|(position, _)| position.run.unwrap()).collect();
+        assert_eq!(runs, ["failed", "next", "next", "next", "next", "last"]);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use tokio::sync::OnceCell;
 
 pub use self::api::ROOT;
 use self::{
-    api::{Api, ApiCallError, RepeatEffect},
+    api::{Api, ApiCallError, FILE_DOWNLOAD, RepeatEffect},
     poll::PollBackoff,
     target::TelegramTarget,
 };
@@ -243,16 +243,17 @@ impl Channel for Telegram {
                 return Err(ChannelError::Unsupported { channel: "telegram", action: "downloads from a URL" });
             }
         };
-        let failed = |error: ApiCallError| {
+        let failed = |method, error: ApiCallError| {
             let is_large = error == ApiCallError::NoResponse(RequestError::TooLong);
-            if is_large { too_large() } else { error.into_failure("getFile", RepeatEffect::None) }
+            if is_large { too_large() } else { error.into_failure(method, RepeatEffect::None) }
         };
-        let file = self.api.call("getFile", &json!({ "file_id": id })).await.map_err(failed)?;
+        let file = self.api.call("getFile", &json!({ "file_id": id })).await;
+        let file = file.map_err(|error| failed("getFile", error))?;
         if file["file_size"].as_u64().is_some_and(|size| size > max_bytes as u64) {
             return Err(too_large());
         }
-        let path = file["file_path"].as_str().ok_or_else(|| failed(ApiCallError::InvalidResponse(200)))?;
-        self.api.download(path, max_bytes).await.map_err(failed)
+        let path = file["file_path"].as_str().ok_or_else(|| failed("getFile", ApiCallError::InvalidResponse(200)))?;
+        self.api.download(path, max_bytes).await.map_err(|error| failed(FILE_DOWNLOAD, error))
     }
 
     async fn identity(&self) -> Result<AccountIdentity, ChannelError> {

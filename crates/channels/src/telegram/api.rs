@@ -18,6 +18,9 @@ use crate::{
 /// Default server of the Bot API.
 pub const ROOT: &str = "https://api.telegram.org";
 
+/// How errors name the download of a file, which is not a method.
+pub(super) const FILE_DOWNLOAD: &str = "file download";
+
 /// Client of the Bot API for one bot.
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
@@ -71,6 +74,16 @@ impl ApiCallError {
         }
     }
 
+    /// True if Telegram does not know the bot. To a token of an impossible form it answers 404 to every method; the first
+    /// one is `getMe`, so another method that is not found is not the token's fault.
+    pub(crate) fn is_invalid_token(&self, method: &str) -> bool {
+        match self {
+            Self::Denied { code: 401, .. } => true,
+            Self::Denied { code: 404, description, .. } => method == "getMe" && is_plain_not_found(description),
+            Self::NoResponse(_) | Self::RateLimited(_) | Self::Denied { .. } | Self::InvalidResponse(_) => false,
+        }
+    }
+
     /// Converts it to a failure that tells the caller whether to retry.
     pub(crate) fn into_failure(self, method: &str, repeat_effect: RepeatEffect) -> ChannelError {
         let describe = |reason: &str| format!("Telegram, {method}: {reason}");
@@ -78,6 +91,7 @@ impl ApiCallError {
             RepeatEffect::None => ChannelError::Unavailable(reason),
             RepeatEffect::Visible => ChannelError::Unknown(reason),
         };
+        let is_invalid_token = self.is_invalid_token(method);
         match self {
             Self::NoResponse(RequestError::Unsent(reason)) => ChannelError::Unavailable(describe(&reason)),
             Self::NoResponse(RequestError::Unanswered(reason)) => ambiguous(describe(&reason)),
@@ -86,16 +100,42 @@ impl ApiCallError {
             // After 503 the request was not processed; after other server errors it may have been.
             Self::Denied { code: 503, description, .. } => ChannelError::Unavailable(describe(&description)),
             Self::Denied { code: 500.., description, .. } => ambiguous(describe(&description)),
-            // An unknown bot causes 401 or, with a malformed token, 404.
-            Self::Denied { code: 401 | 404, description, .. } => ChannelError::Refused(describe(&format!(
+            Self::Denied { description, .. } if is_invalid_token => ChannelError::Refused(describe(&format!(
                 "{description}; the bot token is not valid: get one from @BotFather and set channels.telegram.botToken"
             ))),
+            Self::Denied { code: 404, description, .. } => {
+                ChannelError::Refused(describe(&not_found(method, &description)))
+            }
             Self::Denied { description, .. } => ChannelError::Refused(describe(&description)),
             Self::InvalidResponse(503) => ChannelError::Unavailable(describe("the server is not ready (503)")),
+            Self::InvalidResponse(404) if repeat_effect == RepeatEffect::Visible => {
+                ChannelError::Refused(describe(NO_API))
+            }
+            Self::InvalidResponse(404) => ChannelError::Unavailable(describe(NO_API)),
             Self::InvalidResponse(status) => {
                 ambiguous(describe(&format!("the response with status {status} is not a Telegram API response")))
             }
         }
+    }
+}
+
+/// Reason for a page that is not found and is not an answer of the Bot API.
+const NO_API: &str = "no Bot API was found at this address (404); check channels.telegram.apiRoot";
+
+/// True if a description says only that something was not found.
+fn is_plain_not_found(description: &str) -> bool {
+    description.trim().eq_ignore_ascii_case("not found")
+}
+
+/// Says what was not found, after the bot's token was accepted.
+fn not_found(method: &str, description: &str) -> String {
+    match method {
+        FILE_DOWNLOAD => format!("{description}; the file does not exist, or its link has expired"),
+        _ if is_plain_not_found(description) => {
+            format!("{description}; the server does not have this method: check channels.telegram.apiRoot")
+        }
+        // Telegram names it, such as the chat.
+        _ => description.to_owned(),
     }
 }
 
@@ -163,7 +203,7 @@ impl Api {
         let request = Request::new(Method::GET, self.url(&parts));
         match self.http.send_limited(request, REQUEST_TIMEOUT * 2, max_bytes).await {
             Ok(ChannelHttpResponse { status: 200, body, .. }) => Ok(body),
-            response => self.parse_response("getFile", response).and(Err(ApiCallError::InvalidResponse(200))),
+            response => self.parse_response(FILE_DOWNLOAD, response).and(Err(ApiCallError::InvalidResponse(200))),
         }
     }
 
@@ -223,6 +263,25 @@ mod tests {
             assert!(reason.contains("@BotFather") && (token.len() < 5 || !reason.contains(token)), "{reason}");
         }
         assert!(create("telegram.org", "123:abc").is_err() && create("data:x", "123:abc").is_err());
+    }
+
+    #[test]
+    fn only_a_404_that_means_an_invalid_token_is_called_so() {
+        let denied =
+            |description: &str| ApiCallError::Denied { code: 404, description: description.to_owned(), moved_to: None };
+        let reason = |error: ApiCallError, method| error.into_failure(method, RepeatEffect::Visible).to_string();
+        for (error, method, expected) in [
+            (denied("Not Found"), "getMe", "the bot token is not valid"),
+            (denied("Not Found: chat not found"), "sendMessage", "Not Found: chat not found"),
+            (denied("Not Found"), "sendMessage", "the server does not have this method"),
+            (denied("Not Found"), FILE_DOWNLOAD, "the file does not exist"),
+            (ApiCallError::InvalidResponse(404), "getMe", "no Bot API was found at this address"),
+        ] {
+            assert_eq!(error.is_invalid_token(method), expected.contains("token"), "{method}");
+            let reason = reason(error, method);
+            assert!(reason.contains(expected), "{reason}");
+            assert_eq!(reason.contains("token"), expected.contains("token"), "{reason}");
+        }
     }
 
     #[test]

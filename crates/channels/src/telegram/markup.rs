@@ -59,7 +59,7 @@ fn cut(rich: &RichText, start: usize, end: usize, limit: usize) -> usize {
     let (mut units, mut bytes) = (0, 0);
     for grapheme in rich.text[start..end].graphemes(true) {
         units += grapheme.encode_utf16().count();
-        bytes += rich.cost(window, grapheme);
+        bytes += rich.cost(start, window, grapheme);
         if units > limit || bytes > MAX_HTML_BYTES {
             break;
         }

@@ -8,6 +8,7 @@ use tokio::time::sleep;
 use super::{
     BotIdentity, ConnectionTiming, Telegram,
     api::{ApiCallError, RepeatEffect},
+    target::params,
     update,
 };
 use crate::{Batch, ChannelError, ConnectionState, Sink};
@@ -30,12 +31,12 @@ pub(super) async fn run(telegram: &Telegram, me: &BotIdentity, cursor: Option<&s
     loop {
         // The first poll after a failure returns at once, so that the recovery is noticed soon.
         let poll_timeout = if is_up { timing.poll_timeout } else { Duration::ZERO };
-        let params = json!({
-            "offset": offset,
-            "limit": MAX_BATCH,
-            "timeout": poll_timeout.as_secs(),
-            "allowed_updates": update::UPDATE_KINDS,
-        });
+        let params = Value::Object(params([
+            ("offset", json!(offset)),
+            ("limit", json!(MAX_BATCH)),
+            ("timeout", json!(poll_timeout.as_secs())),
+            ("allowed_updates", json!(update::UPDATE_KINDS)),
+        ]));
         let response = telegram.api.call_within(poll_timeout + TIMEOUT_MARGIN, "getUpdates", &params).await;
         let batch = response.and_then(|updates| read(updates, telegram, me));
         let error = match batch {
@@ -114,7 +115,7 @@ impl PollBackoff {
         sink: &dyn Sink,
     ) -> Result<(), ChannelError> {
         let is_conflict = error.is_error(409, "");
-        let is_final = error.is_error(401, "") || error.is_error(404, "");
+        let is_final = error.is_invalid_token(method);
         let wait = match &error {
             ApiCallError::RateLimited(wait) => Some(*wait),
             ApiCallError::NoResponse(_) | ApiCallError::Denied { .. } | ApiCallError::InvalidResponse(_) => None,

@@ -109,10 +109,11 @@ impl RichText {
         run.is_some_and(|run| run.styles.iter().any(Style::is_code))
     }
 
-    /// Upper bound on the bytes of HTML for some text at an offset; tags are counted where they open.
-    pub(super) fn cost(&self, at: usize, text: &str) -> usize {
+    /// Upper bound on the bytes of HTML for some text at an offset, in a part that begins at `start`; tags are counted
+    /// where they open.
+    pub(super) fn cost(&self, start: usize, at: usize, text: &str) -> usize {
         let first = self.runs.partition_point(|run| run.end <= at);
-        let begins = first == 0 || self.runs[first - 1].end == at;
+        let begins = at == start || (first > 0 && self.runs[first - 1].end == at);
         let tags =
             |run: &StyledRange| run.styles.iter().map(|style| style.opening().len() + style.closing().len()).sum();
         let tags: usize = self.runs.get(first).filter(|_| begins).map(tags).unwrap_or(0);

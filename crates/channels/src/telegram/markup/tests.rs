@@ -23,6 +23,19 @@ fn styles_become_tags_and_nest() {
     assert_eq!(one("a <b>not ours</b> <script>"), "a &lt;b&gt;not ours&lt;/b&gt; &lt;script&gt;");
 }
 
+/// The tags of a code block count once for each message, not for each of its characters.
+#[test]
+fn a_code_block_fills_its_messages() {
+    let code = "let value = compute(1, 2);\n".repeat(300);
+    for (text, least) in
+        [(format!("```rust\n{code}```"), 2), (format!("Look:\n\n```rust\n{code}```\n\nThat is all."), 2)]
+    {
+        let parts = parts(&text, MAX_MESSAGE);
+        assert!(parts.len() <= least + 1, "{} parts", parts.len());
+        assert!(parts.iter().all(|part| part.html.len() < MAX_HTML_BYTES));
+    }
+}
+
 #[test]
 fn unsupported_links_become_text() {
     assert_eq!(one("[a *b*](https://x.y/?q=1&r=\"2\")"), {

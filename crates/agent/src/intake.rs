@@ -392,7 +392,9 @@ pub fn is_command(hub: &Hub, text: &str) -> bool {
 
 /// Returns the run id of an event: equal for equal events, so that a repeated event is a duplicate.
 fn run_of(origin: &Origin) -> Result<RunId, ChannelMessageError> {
-    Ok(RunId::parse(&format!("{}-{}", origin.channel, &fingerprint(origin)?[..32]))?)
+    // The event alone identifies the run, as in versions that did not store the message.
+    let event = Origin { message: None, ..origin.clone() };
+    Ok(RunId::parse(&format!("{}-{}", event.channel, &fingerprint(&event)?[..32]))?)
 }
 
 /// Text of a message.

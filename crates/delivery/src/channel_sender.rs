@@ -5,6 +5,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 use async_trait::async_trait;
 use homard_proto::{Route, RunId};
 use homard_reply::thread::ThreadMode;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::reply_settings::MergeSettings;
@@ -98,7 +99,8 @@ pub struct OutgoingAction {
 }
 
 /// A poll.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Poll {
     /// Question.
     pub question: String,
@@ -199,8 +201,20 @@ pub struct Receipt {
     pub message: Option<String>,
     /// Platform, in lower case.
     pub channel: String,
-    /// Further data, such as messages that were read.
+    /// Further data, such as messages that were read. `messageIds` has the ids of all messages, if there are several.
     pub details: Value,
+}
+
+impl Receipt {
+    /// Returns the ids of the messages that were sent, in order.
+    pub fn message_ids(&self) -> Vec<String> {
+        let listed = self.details["messageIds"].as_array().into_iter().flatten();
+        let mut ids: Vec<String> = listed.filter_map(|id| id.as_str().map(str::to_owned)).collect();
+        // The last one is the receipt's own.
+        ids.retain(|id| Some(id) != self.message.as_ref());
+        ids.extend(self.message.clone());
+        ids
+    }
 }
 
 /// Why an action failed.

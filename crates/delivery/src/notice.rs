@@ -20,7 +20,7 @@ const EXPIRED: &str = "⚠️ A message to you was not delivered, because the ch
 /// best effort.
 pub fn of(delivery: &Delivery, state: &DeliveryState, now: u64) -> Option<Delivery> {
     let text = match state {
-        DeliveryState::Unknown => UNKNOWN,
+        DeliveryState::Unknown { .. } => UNKNOWN,
         DeliveryState::Dead { .. } if now > delivery.at.saturating_add(TTL_MS) => EXPIRED,
         DeliveryState::Dead { .. } => REFUSED,
         DeliveryState::Queued | DeliveryState::Sending | DeliveryState::Sent { .. } | DeliveryState::Failed { .. } => {
@@ -47,6 +47,7 @@ pub fn of(delivery: &Delivery, state: &DeliveryState, now: u64) -> Option<Delive
         is_idempotent: true,
         payload: serde_json::to_value(notice_payload).unwrap_or_default(),
         at: now,
+        is_immediate: false,
     })
 }
 
@@ -60,7 +61,7 @@ mod tests {
     fn delivery(payload: serde_json::Value) -> Delivery {
         let target = DeliveryTarget { channel: "telegram".to_owned(), account: String::new(), to: "7".to_owned() };
         let (id, key) = ("k/0.0".to_owned(), "k/0.0".to_owned());
-        Delivery { id, run: None, target, part: 0, key, is_idempotent: false, payload, at: 1 }
+        Delivery { id, run: None, target, part: 0, key, is_idempotent: false, payload, at: 1, is_immediate: false }
     }
 
     fn dead() -> DeliveryState {
@@ -70,7 +71,7 @@ mod tests {
     #[test]
     fn a_notice_replies_to_the_same_message_and_is_retried() {
         let lost = delivery(json!({"text": "42", "replyTo": "m1", "thread": "t"}));
-        let notice = of(&lost, &DeliveryState::Unknown, 5).unwrap();
+        let notice = of(&lost, &DeliveryState::interrupted(), 5).unwrap();
         let payload = OutboxPayload::of(&notice);
         assert_eq!(
             (payload.text.as_str(), payload.reply_to.as_deref(), payload.thread.as_deref()),
@@ -85,7 +86,7 @@ mod tests {
     #[test]
     fn messages_that_are_not_lost_or_best_effort_have_no_notice() {
         let answer = delivery(json!({"text": "42"}));
-        assert_eq!(of(&answer, &DeliveryState::Sent { provider_id: None }, 5), None);
+        assert_eq!(of(&answer, &DeliveryState::sent(Vec::new()), 5), None);
         assert_eq!(of(&answer, &DeliveryState::Queued, 5), None);
         assert_eq!(of(&delivery(json!({"text": "42", "isBestEffort": true})), &dead(), 5), None);
         assert_eq!(of(&delivery(json!({"text": "reads", "isOfTool": true})), &dead(), 5), None);

@@ -6,7 +6,7 @@ use homard_reply::chunk::{ChunkBounds, Chunker, CutPreference};
 use homard_store::Delivery;
 use serde::{Deserialize, Serialize};
 
-use crate::channel_sender::{MessageActionKind, OutgoingAction, OutgoingMedia};
+use crate::channel_sender::{MessageActionKind, OutgoingAction, OutgoingMedia, Poll};
 
 /// Payload of an outbox message.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -32,6 +32,12 @@ pub struct OutboxPayload {
     /// True to suppress link previews.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub hides_previews: bool,
+    /// True to send without a notification sound.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_silent: bool,
+    /// Poll.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub poll: Option<Poll>,
     /// True if a failed delivery does not matter.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_best_effort: bool,
@@ -78,6 +84,8 @@ impl OutboxPayload {
             reply_to: self.reply_to,
             text: self.text,
             media: media.collect(),
+            poll: self.poll,
+            is_silent: self.is_silent,
             is_voice: self.is_voice,
             hides_previews: self.hides_previews,
             ..OutgoingAction::default()
@@ -109,7 +117,7 @@ mod tests {
     fn delivery(payload: Value) -> Delivery {
         let target = DeliveryTarget { channel: "telegram".to_owned(), account: String::new(), to: "42".to_owned() };
         let (id, key) = ("k1/0.0".to_owned(), "k1/0.0".to_owned());
-        Delivery { id, run: None, target, part: 0, key, is_idempotent: false, payload, at: 0 }
+        Delivery { id, run: None, target, part: 0, key, is_idempotent: false, payload, at: 0, is_immediate: false }
     }
 
     #[test]

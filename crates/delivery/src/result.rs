@@ -45,7 +45,7 @@ impl DeliveryResult {
             DeliveryState::Sent { .. } => Self::Delivered,
             DeliveryState::Queued | DeliveryState::Sending => Self::Waiting(None),
             DeliveryState::Failed { reason, .. } => Self::Waiting(Some(reason.clone())),
-            DeliveryState::Unknown => Self::Unknown { recipient },
+            DeliveryState::Unknown { .. } => Self::Unknown { recipient },
             DeliveryState::Dead { reason } if is_withdrawal(reason) => Self::Delivered,
             DeliveryState::Dead { reason } => Self::Refused {
                 recipient,
@@ -77,7 +77,9 @@ impl DeliveryReport {
     /// Builds the report of a final state.
     pub fn new(delivery: &Delivery, state: DeliveryState, why: Option<&str>) -> Self {
         let why = match (&state, why) {
-            (DeliveryState::Dead { reason }, None) => Some(reason.clone()),
+            (DeliveryState::Dead { reason } | DeliveryState::Unknown { reason: Some(reason) }, None) => {
+                Some(reason.clone())
+            }
             (_, why) => why.map(str::to_owned),
         };
         let is_best_effort = OutboxPayload::of(delivery).is_best_effort;
@@ -95,7 +97,8 @@ mod tests {
     fn row(state: DeliveryState) -> DeliveryRow {
         let target = DeliveryTarget { channel: "telegram".to_owned(), account: String::new(), to: "7".to_owned() };
         let (id, key, payload) = ("k/0.0".to_owned(), "k/0.0".to_owned(), json!({"text": "x", "isBestEffort": true}));
-        let delivery = Delivery { id, run: None, target, part: 0, key, is_idempotent: false, payload, at: 0 };
+        let delivery =
+            Delivery { id, run: None, target, part: 0, key, is_idempotent: false, payload, at: 0, is_immediate: false };
         DeliveryRow { state, ..DeliveryRow::new(delivery) }
     }
 
@@ -103,11 +106,11 @@ mod tests {
     fn the_worst_delivery_result_is_returned() {
         let dead = |reason: &str| row(DeliveryState::Dead { reason: reason.to_owned() });
         let busy = row(DeliveryState::Failed { retry_at: 0, reason: "busy".to_owned() });
-        let (queued, unknown) = (row(DeliveryState::Queued), row(DeliveryState::Unknown));
+        let (queued, unknown) = (row(DeliveryState::Queued), row(DeliveryState::interrupted()));
         let recipient = || "telegram:7".to_owned();
         assert_eq!(DeliveryResult::of(&[]), DeliveryResult::Delivered);
         assert_eq!(
-            DeliveryResult::of(&[dead("aborted"), row(DeliveryState::Sent { provider_id: None })]),
+            DeliveryResult::of(&[dead("aborted"), row(DeliveryState::sent(Vec::new()))]),
             DeliveryResult::Delivered
         );
         assert_eq!(DeliveryResult::of(&[queued]), DeliveryResult::Waiting(None));

@@ -265,6 +265,7 @@ impl RunOutput {
                 is_idempotent: self.traits.is_idempotent,
                 payload: serde_json::to_value(message).unwrap_or_default(),
                 at,
+                is_immediate: false,
             }
         };
         messages.into_iter().enumerate().map(delivery).collect()

@@ -314,6 +314,11 @@ impl StoreReader for Journal {
         self.read(|writer| outbox::undelivered(&writer.db)).await
     }
 
+    async fn delivery(&self, id: &str) -> Result<Option<DeliveryRow>, Error> {
+        let id = id.to_owned();
+        self.read(move |writer| outbox::find(&writer.db, &id)).await
+    }
+
     async fn runs(&self, query: &RunQuery) -> Result<Vec<RunRow>, Error> {
         let query = query.clone();
         if query.key.is_some() || !query.filter.is_empty() {

@@ -3,6 +3,7 @@
 use homard_proto::RunId;
 use homard_store::{Delivery, DeliveryRow, DeliveryState};
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde::Deserialize;
 
 use crate::{
     db::{self, json, json_column},
@@ -25,6 +26,7 @@ pub(crate) fn mark(db: &Connection, id: &str, wanted: &DeliveryState, at: u64) -
     let found = db.prepare_cached(sql)?.query_row([id], |row| Ok((row.get("seq")?, decode(row)?))).optional()?;
     let Some((seq, row)) = found else { return Ok(false) };
     if *wanted == DeliveryState::Sending
+        && row.waits_for_others()
         && earlier_undelivered(db, seq, &row)?.iter().any(|other| other.blocks_others(at))
     {
         return Ok(false);
@@ -41,7 +43,13 @@ fn earlier_undelivered(db: &Connection, seq: i64, row: &DeliveryRow) -> Result<V
     db.prepare_cached(sql)?.query_map(params![json(&row.delivery.target)?, seq], decode)?.collect()
 }
 
+/// Stores the state of a delivery. The reason for an unknown outcome is a member of the delivery, because earlier
+/// versions know no such state and ignore members that they do not know.
 fn put(db: &Connection, row: &DeliveryRow, at: u64) -> Result<()> {
+    if let DeliveryState::Unknown { reason: Some(reason) } = &row.state {
+        let sql = "UPDATE outbox SET delivery = json_set(delivery, '$.unknownReason', ?2) WHERE id = ?1";
+        db.prepare_cached(sql)?.execute(params![row.delivery.id, reason])?;
+    }
     let sql = "UPDATE outbox SET state = ?2, attempts = ?3, is_sent = ?4, final_at = ?5 WHERE id = ?1";
     let is_sent = matches!(row.state, DeliveryState::Sent { .. });
     let final_at = row.state.is_final().then_some(at);
@@ -54,7 +62,7 @@ fn put(db: &Connection, row: &DeliveryRow, at: u64) -> Result<()> {
 pub(crate) fn mark_unknown(db: &Connection, now_ms: u64) -> Result<usize> {
     let mut count = 0;
     for row in undelivered(db)?.iter().filter(|row| row.state == DeliveryState::Sending) {
-        if let Some(next) = row.next(&DeliveryState::Unknown, now_ms) {
+        if let Some(next) = row.next(&DeliveryState::interrupted(), now_ms) {
             put(db, &next, now_ms)?;
             count += 1;
         }
@@ -68,6 +76,11 @@ pub(crate) fn undelivered(db: &Connection) -> Result<Vec<DeliveryRow>> {
     db.prepare_cached(sql)?.query_map([], decode)?.collect()
 }
 
+/// Returns a delivery.
+pub(crate) fn find(db: &Connection, id: &str) -> Result<Option<DeliveryRow>> {
+    db.prepare_cached("SELECT * FROM outbox WHERE id = ?1")?.query_row([id], decode).optional()
+}
+
 /// Returns the deliveries queued by a run, in order.
 pub(crate) fn of_run(db: &Connection, run: &RunId) -> Result<Vec<DeliveryRow>> {
     let sql = "SELECT * FROM outbox WHERE delivery ->> 'run' = ?1 ORDER BY seq";
@@ -77,7 +90,8 @@ pub(crate) fn of_run(db: &Connection, run: &RunId) -> Result<Vec<DeliveryRow>> {
 /// Returns the run of a delivery, by delivery id or by the channel's message id.
 pub(crate) fn run_of(db: &Connection, name: &str) -> Result<Option<RunId>> {
     let sql = "SELECT delivery ->> 'run' AS run FROM outbox WHERE id = ?1 UNION ALL
-               SELECT delivery ->> 'run' FROM outbox WHERE is_sent = 1 AND state ->> '$.sent.providerId' = ?1 LIMIT 1";
+               SELECT delivery ->> 'run' FROM outbox WHERE is_sent = 1 AND (state ->> '$.sent.providerId' = ?1
+                   OR EXISTS (SELECT 1 FROM json_each(state, '$.sent.otherIds') WHERE value = ?1)) LIMIT 1";
     let found = db.prepare_cached(sql)?.query_row([name], |row| db::id_column(row, "run", RunId::parse)).optional()?;
     Ok(found.flatten())
 }
@@ -91,9 +105,21 @@ pub(crate) fn prune(db: &Connection, now_ms: u64) -> Result<()> {
 }
 
 fn decode(row: &Row<'_>) -> Result<DeliveryRow> {
-    let delivery = json_column(row, "delivery")?.ok_or_else(db::unexpected_null)?;
-    let state = json_column(row, "state")?.ok_or_else(db::unexpected_null)?;
+    let StoredDelivery { delivery, unknown_reason } = json_column(row, "delivery")?.ok_or_else(db::unexpected_null)?;
+    let state = match json_column(row, "state")?.ok_or_else(db::unexpected_null)? {
+        DeliveryState::Unknown { .. } => DeliveryState::Unknown { reason: unknown_reason },
+        state => state,
+    };
     Ok(DeliveryRow { delivery, state, attempts: row.get("attempts")? })
+}
+
+/// The column `delivery`.
+#[derive(Deserialize)]
+struct StoredDelivery {
+    #[serde(flatten)]
+    delivery: Delivery,
+    #[serde(default, rename = "unknownReason")]
+    unknown_reason: Option<String>,
 }
 
 #[cfg(test)]
@@ -109,15 +135,25 @@ mod tests {
         let target = |id: &str| DeliveryTarget { channel: String::new(), account: String::new(), to: id.to_owned() };
         for id in ["sent", "dead", "unknown", "waits"] {
             let (target, id, key, payload) = (target(id), id.to_owned(), String::new(), serde_json::Value::Null);
-            let delivery = Delivery { id, run: None, target, part: 0, key, is_idempotent: false, payload, at: 0 };
+            let delivery = Delivery {
+                id,
+                run: None,
+                target,
+                part: 0,
+                key,
+                is_idempotent: false,
+                payload,
+                at: 0,
+                is_immediate: false,
+            };
             assert!(queue(&db, &delivery).unwrap());
         }
         for (id, state) in [
             ("sent", DeliveryState::Sending),
-            ("sent", DeliveryState::Sent { provider_id: None }),
+            ("sent", DeliveryState::sent(Vec::new())),
             ("dead", DeliveryState::Dead { reason: String::new() }),
             ("unknown", DeliveryState::Sending),
-            ("unknown", DeliveryState::Unknown),
+            ("unknown", DeliveryState::interrupted()),
         ] {
             assert!(mark(&db, id, &state, 5).unwrap(), "{id}");
         }

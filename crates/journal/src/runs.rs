@@ -238,12 +238,13 @@ pub(crate) fn list(db: &Connection, before: Option<&RunId>, limit: usize) -> Res
     db.prepare_cached(sql)?.query_map(params![before.map(RunId::as_str), limit], decode)?.collect()
 }
 
-/// Returns the run started by a channel event. On channels whose ids are unique only within a chat, an event is
-/// `<id>#[<chat>]` and its id is enough.
+/// Returns the run started by a channel event, or else by the message with this id. On channels whose ids are unique
+/// only within a chat, an event is `<id>#[<chat>]` and its id is enough.
 pub(crate) fn of_event(db: &Connection, event: &str) -> Result<Option<RunId>> {
     let sql = "SELECT run_id FROM run WHERE origin IS NOT NULL
-               AND (origin ->> 'event' = ?1 OR substr(origin ->> 'event', 1, length(?1) + 2) = ?1 || '#[')
-               ORDER BY seq DESC LIMIT 1";
+               AND (origin ->> 'event' = ?1 OR substr(origin ->> 'event', 1, length(?1) + 2) = ?1 || '#['
+                    OR origin ->> 'message' = ?1)
+               ORDER BY origin ->> 'message' = ?1, seq DESC LIMIT 1";
     let found = db.prepare_cached(sql)?.query_row([event], |row| id_column(row, "run_id", RunId::parse)).optional()?;
     Ok(found.flatten())
 }

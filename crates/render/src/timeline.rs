@@ -303,10 +303,16 @@ fn delivery(row: &Value) -> String {
         text_of(row, "status"),
         plural(number(row, "attempts"), "attempt"),
     );
-    for name in ["messageId", "reason"] {
-        if let Some(detail) = row[name].as_str() {
-            text.push_str(&format!(" ({})", strip_controls(detail)));
-        }
+    // A gateway of an earlier version names the last message only.
+    let listed: Vec<&str> = list_of(row, "messageIds").iter().filter_map(Value::as_str).collect();
+    let messages = if listed.is_empty() { row["messageId"].as_str().into_iter().collect() } else { listed };
+    match messages.as_slice() {
+        [] => {}
+        [message] => text.push_str(&format!(" as message {}", strip_controls(message))),
+        several => text.push_str(&format!(" as messages {}", strip_controls(&several.join(", ")))),
+    }
+    if let Some(reason) = row["reason"].as_str() {
+        text.push_str(&format!(" ({})", strip_controls(reason)));
     }
     text
 }
@@ -370,7 +376,8 @@ mod tests {
                 {"atMs": 40, "ms": 5, "aside": true, "step": "hook", "hook": "h\u{1b}[2J", "point": "llm_input",
                     "decision": "made no change"},
             ],
-            "deliveries": [{"id": "d", "to": "7", "channel": "telegram", "status": "sent", "attempts": 1, "messageId": "55"}],
+            "deliveries": [{"id": "d", "to": "7", "channel": "telegram", "status": "sent", "attempts": 1,
+                "messageId": "55", "messageIds": ["54", "55"]}],
         });
         let expected = "run r1  ok after 1.24s
 in agent:main:main, received 1970-01-01T00:00:00.000Z by agent from owner
@@ -387,7 +394,7 @@ AT    TOOK  STEP
 40ms  5ms     · hook h[2J at llm_input: made no change
 
 Deliveries:
-  d to 7 on telegram: sent after 1 attempt (55)";
+  d to 7 on telegram: sent after 1 attempt as messages 54, 55";
         assert_eq!(fitted_timeline(&trace, false, None), expected);
         assert!(fitted_timeline(&trace, true, None).contains('█'));
         assert_eq!(

@@ -207,12 +207,14 @@ impl Ledger {
         found.into_iter().take(query.limit).map(|entry| entry.row.clone()).collect()
     }
 
-    /// Returns the run started by a channel event. On channels whose ids are unique only within a chat, events are
-    /// stored as `<id>#[<chat>]`; `event` may then be the id alone.
+    /// Returns the run started by a channel event, or else by the message with this id. On channels whose ids are unique
+    /// only within a chat, events are stored as `<id>#[<chat>]`; `event` may then be the id alone.
     pub fn find_by_event(&self, event: &str) -> Option<RunId> {
         let matches_event =
             |name: &str| name.strip_prefix(event).is_some_and(|suffix| suffix.is_empty() || suffix.starts_with("#["));
-        self.origins.iter().find(|(origin, _)| matches_event(&origin.event)).map(|(_, run)| run.clone())
+        let of_event = self.origins.iter().find(|(origin, _)| matches_event(&origin.event));
+        let of_message = || self.origins.iter().find(|(origin, _)| origin.message.as_deref() == Some(event));
+        of_event.or_else(of_message).map(|(_, run)| run.clone())
     }
 
     /// Returns the unfinished runs in the order of acceptance. `after` returns the transcript entries that follow a

@@ -100,6 +100,9 @@ pub trait StoreReader: Send + Sync {
     /// queued again if the channel is idempotent.
     async fn outbox(&self) -> Result<Vec<DeliveryRow>, Error>;
 
+    /// Returns a delivery in any state; `None` if its id is unknown, or was forgotten a day after its end.
+    async fn delivery(&self, id: &str) -> Result<Option<DeliveryRow>, Error>;
+
     /// Returns stored runs, newest first.
     async fn runs(&self, query: &RunQuery) -> Result<Vec<RunRow>, Error>;
 

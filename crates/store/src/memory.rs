@@ -105,6 +105,10 @@ impl StoreReader for MemoryStore {
         Ok(self.lock().outbox.undelivered())
     }
 
+    async fn delivery(&self, id: &str) -> Result<Option<DeliveryRow>, Error> {
+        Ok(self.lock().outbox.find(id))
+    }
+
     async fn runs(&self, query: &RunQuery) -> Result<Vec<RunRow>, Error> {
         Ok(self.lock().ledger.list(query))
     }

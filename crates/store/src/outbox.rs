@@ -74,11 +74,18 @@ pub struct Delivery {
     pub payload: Value,
     /// Time at which it was queued, in milliseconds since the epoch.
     pub at: u64,
+    /// True if it is sent at once, outside of the order of its target: it waits for no other delivery, and none waits for
+    /// it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_immediate: bool,
 }
+
+/// Reason for the unknown outcome of a delivery that was being sent when the process ended.
+pub const PROCESS_ENDED: &str = "the process ended while the message was being sent";
 
 /// State of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[serde(from = "StoredState", into = "StoredState")]
 pub enum DeliveryState {
     /// Waiting to be sent.
     Queued,
@@ -86,8 +93,10 @@ pub enum DeliveryState {
     Sending,
     /// The channel accepted it.
     Sent {
-        /// The channel's id of the message.
+        /// The channel's id of the message; of several, the last.
         provider_id: Option<String>,
+        /// Ids of the messages before it, if the delivery was split.
+        other_ids: Vec<String>,
     },
     /// The channel did not accept it; it will be retried.
     Failed {
@@ -97,7 +106,10 @@ pub enum DeliveryState {
         reason: String,
     },
     /// It is unknown whether the channel accepted it.
-    Unknown,
+    Unknown {
+        /// Reason, for people. Missing for deliveries of earlier versions. Stored beside the state.
+        reason: Option<String>,
+    },
     /// It will never be sent, or was given up.
     Dead {
         /// Reason, for people.
@@ -105,7 +117,73 @@ pub enum DeliveryState {
     },
 }
 
+/// A state as it is stored. It is the same as in earlier versions, which have no reason for an unknown outcome.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+enum StoredState {
+    Queued,
+    Sending,
+    Sent {
+        provider_id: Option<String>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        other_ids: Vec<String>,
+    },
+    Failed {
+        retry_at: u64,
+        reason: String,
+    },
+    Unknown,
+    Dead {
+        reason: String,
+    },
+}
+
+impl From<StoredState> for DeliveryState {
+    fn from(state: StoredState) -> Self {
+        match state {
+            StoredState::Queued => Self::Queued,
+            StoredState::Sending => Self::Sending,
+            StoredState::Sent { provider_id, other_ids } => Self::Sent { provider_id, other_ids },
+            StoredState::Failed { retry_at, reason } => Self::Failed { retry_at, reason },
+            StoredState::Unknown => Self::Unknown { reason: None },
+            StoredState::Dead { reason } => Self::Dead { reason },
+        }
+    }
+}
+
+impl From<DeliveryState> for StoredState {
+    fn from(state: DeliveryState) -> Self {
+        match state {
+            DeliveryState::Queued => Self::Queued,
+            DeliveryState::Sending => Self::Sending,
+            DeliveryState::Sent { provider_id, other_ids } => Self::Sent { provider_id, other_ids },
+            DeliveryState::Failed { retry_at, reason } => Self::Failed { retry_at, reason },
+            DeliveryState::Unknown { .. } => Self::Unknown,
+            DeliveryState::Dead { reason } => Self::Dead { reason },
+        }
+    }
+}
+
 impl DeliveryState {
+    /// Creates the state of a delivery that became these messages of the channel, in order.
+    pub fn sent(mut messages: Vec<String>) -> Self {
+        let provider_id = messages.pop();
+        Self::Sent { provider_id, other_ids: messages }
+    }
+
+    /// Creates the state of a delivery that was being sent when the process ended.
+    pub fn interrupted() -> Self {
+        Self::Unknown { reason: Some(PROCESS_ENDED.to_owned()) }
+    }
+
+    /// Returns the channel's ids of the messages that it became, in order.
+    pub fn message_ids(&self) -> Vec<&str> {
+        match self {
+            Self::Sent { provider_id, other_ids } => other_ids.iter().chain(provider_id).map(String::as_str).collect(),
+            Self::Queued | Self::Sending | Self::Failed { .. } | Self::Unknown { .. } | Self::Dead { .. } => Vec::new(),
+        }
+    }
+
     /// Returns the name of the state.
     pub fn name(&self) -> &'static str {
         match self {
@@ -113,7 +191,7 @@ impl DeliveryState {
             Self::Sending => "sending",
             Self::Sent { .. } => "sent",
             Self::Failed { .. } => "failed",
-            Self::Unknown => "unknown",
+            Self::Unknown { .. } => "unknown",
             Self::Dead { .. } => "dead",
         }
     }
@@ -122,7 +200,7 @@ impl DeliveryState {
     pub fn is_final(&self) -> bool {
         match self {
             Self::Sent { .. } | Self::Dead { .. } => true,
-            Self::Queued | Self::Sending | Self::Failed { .. } | Self::Unknown => false,
+            Self::Queued | Self::Sending | Self::Failed { .. } | Self::Unknown { .. } => false,
         }
     }
 }
@@ -155,12 +233,12 @@ impl DeliveryRow {
                 Sending
             }
             // Safe to send again.
-            (Sending, Unknown) if self.delivery.is_idempotent => Queued,
-            (Sending, Sent { .. } | Failed { .. } | Unknown | Dead { .. })
+            (Sending, Unknown { .. }) if self.delivery.is_idempotent => Queued,
+            (Sending, Sent { .. } | Failed { .. } | Unknown { .. } | Dead { .. })
             // The outcome was determined later, or the operator set it.
-            | (Unknown, Sent { .. } | Failed { .. } | Dead { .. })
+            | (Unknown { .. }, Sent { .. } | Failed { .. } | Dead { .. })
             | (Queued | Failed { .. }, Dead { .. }) => wanted.clone(),
-            (Queued | Sending | Sent { .. } | Failed { .. } | Unknown | Dead { .. }, _) => return None,
+            (Queued | Sending | Sent { .. } | Failed { .. } | Unknown { .. } | Dead { .. }, _) => return None,
         };
         Some(next)
     }
@@ -172,7 +250,13 @@ impl DeliveryRow {
 
     /// True if later deliveries to the same target have to wait for it.
     pub fn blocks_others(&self, now: u64) -> bool {
-        self.state == DeliveryState::Sending || (self.is_waiting() && !self.is_expired(now))
+        let is_open = self.state == DeliveryState::Sending || (self.is_waiting() && !self.is_expired(now));
+        is_open && !self.delivery.is_immediate
+    }
+
+    /// True if it has to wait while earlier deliveries block it.
+    pub fn waits_for_others(&self) -> bool {
+        !self.delivery.is_immediate
     }
 
     fn is_waiting(&self) -> bool {
@@ -186,7 +270,7 @@ impl DeliveryRow {
             DeliveryState::Failed { retry_at, .. } => retry_at <= now,
             DeliveryState::Sending
             | DeliveryState::Sent { .. }
-            | DeliveryState::Unknown
+            | DeliveryState::Unknown { .. }
             | DeliveryState::Dead { .. } => false,
         }
     }
@@ -221,7 +305,8 @@ impl Outbox {
         let Some(index) = self.0.iter().position(|row| row.delivery.id == id) else { return false };
         let (earlier, row) = (&self.0[..index], &self.0[index]);
         let mut earlier = earlier.iter().filter(|other| other.delivery.target == row.delivery.target);
-        if *wanted == DeliveryState::Sending && earlier.any(|other| other.blocks_others(at)) {
+        let must_wait = *wanted == DeliveryState::Sending && row.waits_for_others();
+        if must_wait && earlier.any(|other| other.blocks_others(at)) {
             return false;
         }
         let Some(next) = row.next(wanted, at) else { return false };
@@ -233,9 +318,14 @@ impl Outbox {
     pub(crate) fn mark_unknown(&mut self) {
         for row in &mut self.0 {
             if row.state == DeliveryState::Sending {
-                *row = row.next(&DeliveryState::Unknown, 0).unwrap_or_else(|| row.clone());
+                *row = row.next(&DeliveryState::interrupted(), 0).unwrap_or_else(|| row.clone());
             }
         }
+    }
+
+    /// Returns a delivery.
+    pub(crate) fn find(&self, id: &str) -> Option<DeliveryRow> {
+        self.0.iter().find(|row| row.delivery.id == id).cloned()
     }
 
     /// Returns the deliveries queued by a run.
@@ -245,11 +335,7 @@ impl Outbox {
 
     /// Returns the run of a delivery, by delivery id or by the channel's message id.
     pub(crate) fn run_of(&self, name: &str) -> Option<RunId> {
-        let is_named = |row: &&DeliveryRow| {
-            let is_receipt =
-                |state: &DeliveryState| matches!(state, DeliveryState::Sent { provider_id: Some(id) } if id == name);
-            row.delivery.id == name || is_receipt(&row.state)
-        };
+        let is_named = |row: &&DeliveryRow| row.delivery.id == name || row.state.message_ids().contains(&name);
         self.0.iter().find(is_named).and_then(|row| row.delivery.run.clone())
     }
 

@@ -142,6 +142,9 @@ pub struct Origin {
     pub account: String,
     /// The channel's id of the event.
     pub event: String,
+    /// The channel's id of the message, if the event has another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// Options of a run in addition to its message; they survive a restart.

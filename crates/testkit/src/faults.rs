@@ -252,6 +252,10 @@ impl<S: Store> StoreReader for FaultyStore<S> {
         self.inner.outbox().await
     }
 
+    async fn delivery(&self, id: &str) -> Result<Option<DeliveryRow>, Error> {
+        self.inner.delivery(id).await
+    }
+
     async fn runs(&self, query: &RunQuery) -> Result<Vec<RunRow>, Error> {
         self.inner.runs(query).await
     }

@@ -59,8 +59,11 @@ pub fn format_snapshot(result: &TraceResult) -> String {
         lines.extend(result.channels.accepted_messages.iter().map(format_accepted));
         lines.push("\n# deliveries".to_owned());
         lines.extend(result.log.delivered.iter().map(|(at, report)| delivered(at.as_millis(), report)));
-        let pending =
-            result.channels.outbox.iter().filter(|row| !row.state.is_final() && row.state != DeliveryState::Unknown);
+        let pending = result
+            .channels
+            .outbox
+            .iter()
+            .filter(|row| !row.state.is_final() && !matches!(row.state, DeliveryState::Unknown { .. }));
         lines.extend(pending.map(|row| format!("{} waits", row.delivery.id)));
     }
     lines.push("\n# transcript".to_owned());
@@ -144,9 +147,9 @@ fn format_accepted(accepted: &AcceptedMessage) -> String {
 
 fn delivered(at: u128, report: &DeliveryReport) -> String {
     let state = match &report.state {
-        DeliveryState::Sent { provider_id } => format!("sent as {}", provider_id.as_deref().unwrap_or("?")),
+        DeliveryState::Sent { provider_id, .. } => format!("sent as {}", provider_id.as_deref().unwrap_or("?")),
         DeliveryState::Dead { .. } => "dead".to_owned(),
-        DeliveryState::Unknown => "unknown".to_owned(),
+        DeliveryState::Unknown { .. } => "unknown".to_owned(),
         state @ (DeliveryState::Queued | DeliveryState::Sending | DeliveryState::Failed { .. }) => {
             format!("not over: {state:?}")
         }

@@ -305,6 +305,10 @@ impl StoreReader for CountingStore {
         self.inner.outbox().await
     }
 
+    async fn delivery(&self, id: &str) -> Result<Option<DeliveryRow>, StoreError> {
+        self.inner.delivery(id).await
+    }
+
     async fn runs(&self, query: &RunQuery) -> Result<Vec<RunRow>, StoreError> {
         self.inner.runs(query).await
     }

@@ -43,8 +43,8 @@ pub(super) async fn after_send(hub: &Arc<Shared>, delivery: &Delivery, state: &D
         return;
     }
     let (message_id, error) = match state {
-        DeliveryState::Sent { provider_id } => (provider_id.clone(), None),
-        DeliveryState::Unknown => (None, Some("it is not known whether the message was delivered".to_owned())),
+        DeliveryState::Sent { provider_id, .. } => (provider_id.clone(), None),
+        DeliveryState::Unknown { .. } => (None, Some("it is not known whether the message was delivered".to_owned())),
         DeliveryState::Dead { reason } => (None, Some(reason.clone())),
         DeliveryState::Queued | DeliveryState::Sending | DeliveryState::Failed { .. } => return,
     };

@@ -7,6 +7,7 @@
 
 mod handle;
 mod hooks;
+mod immediate;
 mod result;
 mod sender;
 
@@ -39,10 +40,7 @@ use crate::{
 
 pub use handle::HubDeliveries;
 pub use homard_delivery::{DEFAULT_CHANNEL, DeliveryReport, DeliveryRequest, DeliveryResult, INTERNAL, LAST};
-
-/// Reason for the unknown state of a message that was being sent when the process ended.
-const UNKNOWN_REASON: &str = "the process ended while the message was being sent, and the channel cannot confirm it; check \
-                          the channel before you send it again";
+pub use immediate::ImmediateResult;
 
 /// Rules for outgoing messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,7 +96,7 @@ impl QueuedDelivery {
             DeliveryState::Queued
             | DeliveryState::Sending
             | DeliveryState::Sent { .. }
-            | DeliveryState::Unknown
+            | DeliveryState::Unknown { .. }
             | DeliveryState::Dead { .. } => None,
         };
         let payload = OutboxPayload::of(&row.delivery);
@@ -200,7 +198,7 @@ impl Shared {
                 DeliveryState::Dead { .. } => {
                     tracing::warn!(id = report.id, channel, why, "a message was not delivered")
                 }
-                DeliveryState::Unknown => {
+                DeliveryState::Unknown { .. } => {
                     tracing::warn!(id = report.id, channel, why, "it is not known whether a message was delivered");
                 }
                 DeliveryState::Sent { .. }
@@ -234,13 +232,13 @@ impl Shared {
             let (id, is_old) = (row.delivery.id.clone(), now > row.delivery.at.saturating_add(TTL_MS));
             match row.state {
                 DeliveryState::Queued | DeliveryState::Failed { .. } => waiting.push(row),
-                DeliveryState::Unknown if is_old => {
+                DeliveryState::Unknown { .. } if is_old => {
                     let reason = "the delivery was never confirmed".to_owned();
                     records.push(Rec::Deliver { id, state: DeliveryState::Dead { reason }, at: now });
                 }
-                DeliveryState::Unknown => {
+                DeliveryState::Unknown { .. } => {
                     notices.extend(notice::of(&row.delivery, &row.state, now));
-                    self.report([DeliveryReport::new(&row.delivery, DeliveryState::Unknown, Some(UNKNOWN_REASON))]);
+                    self.report([DeliveryReport::new(&row.delivery, row.state, None)]);
                 }
                 DeliveryState::Sending | DeliveryState::Sent { .. } | DeliveryState::Dead { .. } => {}
             }

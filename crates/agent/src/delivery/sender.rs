@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Time limit for one attempt. Channel senders have shorter limits of their own.
-const SEND_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time for a message in flight at shutdown.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 /// Retry delay if a state cannot be stored before or after sending.
@@ -187,7 +187,7 @@ async fn send(hub: &Arc<Shared>, row: DeliveryRow, payload: OutboxPayload, outpu
             // It is sent with the rest of the answer, unless that was sent already.
             DeliveryState::Dead { .. } => is_lost = !output.break_at(block),
             DeliveryState::Sent { .. }
-            | DeliveryState::Unknown
+            | DeliveryState::Unknown { .. }
             | DeliveryState::Failed { .. }
             | DeliveryState::Queued
             | DeliveryState::Sending => {}
@@ -222,7 +222,7 @@ async fn conclude(hub: &Arc<Shared>, row: &DeliveryRow, conclusion: Conclusion) 
 }
 
 /// Result of an attempt.
-enum SendResult {
+pub(super) enum SendResult {
     Done(Receipt),
     Failed(SendError),
     /// No response within the time limit.
@@ -230,7 +230,7 @@ enum SendResult {
 }
 
 /// Passes a message to the channel sender; `None` at shutdown.
-async fn send_once(hub: &Arc<Shared>, delivery: &Delivery, limit: Duration) -> Option<SendResult> {
+pub(super) async fn send_once(hub: &Arc<Shared>, delivery: &Delivery, limit: Duration) -> Option<SendResult> {
     let Some(sender) = hub.deliveries.sender.get() else {
         return Some(SendResult::Failed(SendError::NoChannel(delivery.target.channel.clone())));
     };
@@ -256,9 +256,12 @@ fn next_state(hub: &Shared, row: &DeliveryRow, result: SendResult) -> (DeliveryS
     let backoff = BACKOFF_MS[(row.attempts as usize).min(BACKOFF_MS.len() - 1)];
     let after = |wait: u64| hub.ambient.now_ms().saturating_add(wait);
     // A channel that deduplicates gets it again.
-    let unknown = |why| (DeliveryState::Unknown, Some(why), row.delivery.is_idempotent.then(|| after(backoff)));
+    let unknown = |why: String| {
+        let again_at = row.delivery.is_idempotent.then(|| after(backoff));
+        (DeliveryState::Unknown { reason: Some(why.clone()) }, Some(why), again_at)
+    };
     match result {
-        SendResult::Done(receipt) => (DeliveryState::Sent { provider_id: receipt.message }, None, None),
+        SendResult::Done(receipt) => (DeliveryState::sent(receipt.message_ids()), None, None),
         SendResult::TimedOut => unknown("the channel did not answer in time".to_owned()),
         SendResult::Failed(SendError::Unknown(why)) => unknown(why),
         SendResult::Failed(SendError::Unavailable { why: reason, retry_after }) => {
@@ -308,7 +311,7 @@ impl Shared {
     }
 
     /// Like `mark_with`, with retries until it is stored; false at shutdown. The messages after it wait.
-    async fn mark_until_stored(
+    pub(super) async fn mark_until_stored(
         self: &Arc<Self>,
         delivery: &Delivery,
         state: &DeliveryState,

@@ -122,7 +122,7 @@ pub(super) fn recovered_deliveries(
             DeliveryState::Queued | DeliveryState::Failed { .. } => true,
             DeliveryState::Sending
             | DeliveryState::Sent { .. }
-            | DeliveryState::Unknown
+            | DeliveryState::Unknown { .. }
             | DeliveryState::Dead { .. } => false,
         });
         records.extend(pending.map(|row| {

@@ -131,7 +131,10 @@ fn undelivered(outbox: &[DeliveryRow], channel: &str, account: &str) -> Value {
             json!({"id": row.delivery.id, "to": to, "queuedAt": row.delivery.at, "runId": row.delivery.run});
         match &row.state {
             DeliveryState::Queued | DeliveryState::Sending | DeliveryState::Failed { .. } => waiting += 1,
-            DeliveryState::Unknown => unknown.push(entry),
+            DeliveryState::Unknown { reason } => {
+                entry["reason"] = json!(reason);
+                unknown.push(entry);
+            }
             DeliveryState::Dead { reason } => {
                 entry["reason"] = json!(reason);
                 failed.push(entry);

@@ -218,7 +218,7 @@ mod tests {
             principal: principal.to_owned(),
             method: "channel".to_owned(),
             fingerprint: String::new(),
-            origin: account.map(|account| Came { channel, account: account.to_owned(), event }),
+            origin: account.map(|account| Came { channel, account: account.to_owned(), event, message: None }),
             key: AgentId::main().main_session(),
             session: None,
             accepted_at: 0,

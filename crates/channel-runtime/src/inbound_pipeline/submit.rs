@@ -176,6 +176,7 @@ impl InboundPipeline {
                 channel: self.account_key.0.clone(),
                 account: self.account_key.1.clone(),
                 event: incoming.event.clone(),
+                message: Some(incoming.message.clone()).filter(|message| *message != incoming.event),
             },
             principal: principal(&sender, is_owner),
             sender: Sender {

@@ -68,12 +68,14 @@ pub fn run_trace(trace: &RunTrace) -> Value {
             let (status, details) = match &row.state {
                 DeliveryState::Queued => ("queued", Value::Null),
                 DeliveryState::Sending => ("sending", Value::Null),
-                DeliveryState::Sent { provider_id } => ("sent", json!({"messageId": provider_id})),
+                DeliveryState::Sent { provider_id, .. } => {
+                    ("sent", json!({"messageId": provider_id, "messageIds": row.state.message_ids()}))
+                }
                 DeliveryState::Failed { retry_at, reason } => {
                     ("failed", json!({"retryAt": retry_at, "reason": reason}))
                 }
-                DeliveryState::Unknown => {
-                    ("unknown", json!({"reason": "the process ended while the message was being sent"}))
+                DeliveryState::Unknown { reason } => {
+                    ("unknown", json!({"reason": reason.as_deref().unwrap_or("the reason was not recorded")}))
                 }
                 DeliveryState::Dead { reason } => ("dead", json!({"reason": reason})),
             };

@@ -233,6 +233,10 @@ impl StoreReader for FaultyMemoryStore {
         self.store.outbox().await
     }
 
+    async fn delivery(&self, id: &str) -> Result<Option<DeliveryRow>, StoreError> {
+        self.store.delivery(id).await
+    }
+
     async fn runs(&self, query: &RunQuery) -> Result<Vec<RunRow>, StoreError> {
         self.store.runs(query).await
     }

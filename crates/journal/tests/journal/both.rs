@@ -442,7 +442,7 @@ async fn a_delivery_rejects_invalid_transitions(store: &dyn Store, fence: &Fence
         queue(&delivery_record),
         deliver("d1", sent()),
         deliver("d1", DeliveryState::Sending),
-        deliver("d1", DeliveryState::Unknown),
+        deliver("d1", DeliveryState::Unknown { reason: Some("a reset".to_owned()) }),
         deliver("d1", DeliveryState::Sending),
         deliver("d1", dead.clone()),
         deliver("d1", sent()),

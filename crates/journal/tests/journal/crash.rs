@@ -359,7 +359,7 @@ async fn a_delivery_in_flight_is_unknown_or_requeued_after_a_crash() {
     let expected = vec![
         tried(matrix, DeliveryState::Queued),
         DeliveryRow::new(waits),
-        tried(telegram.clone(), DeliveryState::Unknown),
+        tried(telegram.clone(), DeliveryState::interrupted()),
     ];
     assert_eq!(journal.outbox().await, Ok(expected));
     // A sent delivery is known after the next crash.

@@ -55,7 +55,7 @@ fn random_record() -> impl Strategy<Value = RandomRecord> {
     let states = vec![
         DeliveryState::Sending,
         DeliveryState::Sending,
-        DeliveryState::Unknown,
+        DeliveryState::Unknown { reason: Some("a reset".to_owned()) },
         DeliveryState::Failed { retry_at: NOW, reason: "busy".to_owned() },
         DeliveryState::Dead { reason: "gone".to_owned() },
         sent(),

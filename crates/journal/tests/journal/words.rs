@@ -84,7 +84,7 @@ pub(crate) fn accept(name: &str, fingerprint: &str) -> Rec {
 pub(crate) fn accept_event(name: &str, event: &str) -> Rec {
     let Rec::Accept(mut accept) = accept(name, name) else { unreachable!() };
     let (channel, account) = ("telegram".to_owned(), "default".to_owned());
-    accept.origin = Some(Origin { channel, account, event: event.to_owned() });
+    accept.origin = Some(Origin { channel, account, event: event.to_owned(), message: None });
     Rec::Accept(accept)
 }
 
@@ -121,7 +121,17 @@ pub(crate) fn delete(at: &str, expect: &str) -> Rec {
 pub(crate) fn delivery(id: &str, to: &str, name: Option<&str>) -> Delivery {
     let target = DeliveryTarget { channel: "telegram".to_owned(), account: "default".to_owned(), to: to.to_owned() };
     let (id, key, payload) = (id.to_owned(), format!("key-{id}"), json!({"text": "hello"}));
-    Delivery { id, run: name.map(run), target, part: 0, key, is_idempotent: false, payload, at: NOW }
+    Delivery {
+        id,
+        run: name.map(run),
+        target,
+        part: 0,
+        key,
+        is_idempotent: false,
+        payload,
+        at: NOW,
+        is_immediate: false,
+    }
 }
 
 pub(crate) fn queue(delivery: &Delivery) -> Rec {
@@ -133,7 +143,7 @@ pub(crate) fn deliver(id: &str, state: DeliveryState) -> Rec {
 }
 
 pub(crate) fn sent() -> DeliveryState {
-    DeliveryState::Sent { provider_id: Some("17".to_owned()) }
+    DeliveryState::sent(vec!["16".to_owned(), "17".to_owned()])
 }
 
 /// The end of a run with this many input tokens.

@@ -70,8 +70,17 @@ impl OutboxSimulation {
     fn queue(&mut self, to: u8, is_idempotent: bool) {
         let id = format!("d{:03}", self.outbox.0.len());
         let (target, key) = (target(to), id.clone());
-        let delivery =
-            Delivery { id, run: None, target, part: 0, key, is_idempotent, payload: Value::Null, at: self.now };
+        let delivery = Delivery {
+            id,
+            run: None,
+            target,
+            part: 0,
+            key,
+            is_idempotent,
+            payload: Value::Null,
+            at: self.now,
+            is_immediate: false,
+        };
         assert!(self.outbox.queue(delivery.clone()));
         assert!(!self.outbox.queue(delivery), "an id is queued once");
     }
@@ -87,8 +96,8 @@ impl OutboxSimulation {
         assert!(!self.mark(&id, &DeliveryState::Sending), "{id} cannot be sent twice at a time");
         let reason = String::new();
         let answer = match outcome {
-            SendOutcome::Answered => Some(DeliveryState::Sent { provider_id: Some("p".to_owned()) }),
-            SendOutcome::Silent { .. } => Some(DeliveryState::Unknown),
+            SendOutcome::Answered => Some(DeliveryState::sent(vec!["p".to_owned()])),
+            SendOutcome::Silent { .. } => Some(DeliveryState::Unknown { reason: None }),
             SendOutcome::Hangs { .. } => None,
             SendOutcome::TryLater => Some(DeliveryState::Failed { retry_at: self.now + RETRY, reason }),
             SendOutcome::Never => Some(DeliveryState::Dead { reason }),
@@ -109,7 +118,7 @@ impl OutboxSimulation {
         assert!(!self.mark(&id, &DeliveryState::Queued), "{id} cannot be marked as queued again");
         if self.mark(&id, &DeliveryState::Sending) {
             self.arrived.push(id.clone());
-            assert!(self.mark(&id, &DeliveryState::Sent { provider_id: None }));
+            assert!(self.mark(&id, &DeliveryState::sent(Vec::new())));
         }
     }
 
@@ -143,7 +152,7 @@ impl OutboxSimulation {
             match row.state {
                 DeliveryState::Sent { .. } => assert!(arrivals > 0, "{id} was lost"),
                 DeliveryState::Dead { .. } => assert!(self.refused.contains(id), "{id} was given up"),
-                DeliveryState::Unknown => assert!(!delivery.is_idempotent, "{id} could have been sent again"),
+                DeliveryState::Unknown { .. } => assert!(!delivery.is_idempotent, "{id} could have been sent again"),
                 DeliveryState::Queued | DeliveryState::Failed { .. } => {
                     assert!(row.is_expired(self.now), "{id} was forgotten");
                 }
@@ -184,8 +193,8 @@ fn row(state: DeliveryState, is_idempotent: bool) -> DeliveryRow {
 
 #[test]
 fn final_states_stay_and_unknown_ones_wait_for_a_decision() {
-    let (queued, sending, unknown) = (DeliveryState::Queued, DeliveryState::Sending, DeliveryState::Unknown);
-    let sent = DeliveryState::Sent { provider_id: None };
+    let (queued, sending, unknown) = (DeliveryState::Queued, DeliveryState::Sending, DeliveryState::interrupted());
+    let sent = DeliveryState::sent(Vec::new());
     let failed = DeliveryState::Failed { retry_at: 5, reason: "away".to_owned() };
     let dead = DeliveryState::Dead { reason: "blocked".to_owned() };
     let allowed_transitions = |from: &DeliveryState| {
@@ -217,4 +226,49 @@ fn an_expired_delivery_is_not_sent_and_blocks_no_other() {
     assert!(simulation.outbox.undelivered()[0].is_expired(TTL_MS + 1));
     assert!(!simulation.outbox.mark("d000", &DeliveryState::Sending, TTL_MS + 1));
     assert!(simulation.outbox.mark("d001", &DeliveryState::Sending, TTL_MS + 1));
+}
+
+/// A message that is sent at once neither waits for the replies of its target nor delays them.
+#[test]
+fn an_immediate_delivery_is_outside_of_the_order() {
+    let mut simulation = OutboxSimulation::default();
+    simulation.queue(0, false);
+    let first = simulation.outbox.0[0].delivery.clone();
+    for id in ["now", "later"] {
+        let (id, is_immediate) = (id.to_owned(), id == "now");
+        assert!(simulation.outbox.queue(Delivery { key: id.clone(), id, is_immediate, ..first.clone() }));
+    }
+    assert!(simulation.mark("now", &DeliveryState::Sending));
+    assert!(!simulation.mark("later", &DeliveryState::Sending), "the first one is before it");
+    assert!(simulation.mark("d000", &DeliveryState::Sending));
+    assert!(simulation.mark("d000", &DeliveryState::sent(Vec::new())));
+    assert!(simulation.mark("later", &DeliveryState::Sending), "the immediate one is no obstacle");
+}
+
+/// States as earlier versions wrote them, which earlier versions also read.
+#[test]
+fn the_stored_states_are_those_of_earlier_versions() {
+    let sent = |ids: &[&str]| DeliveryState::sent(ids.iter().map(|id| (*id).to_owned()).collect());
+    for (text, state) in [
+        (r#""queued""#, DeliveryState::Queued),
+        (r#""sending""#, DeliveryState::Sending),
+        (r#"{"sent":{"providerId":"17"}}"#, sent(&["17"])),
+        (r#"{"sent":{"providerId":null}}"#, sent(&[])),
+        (
+            r#"{"failed":{"retryAt":5,"reason":"busy"}}"#,
+            DeliveryState::Failed { retry_at: 5, reason: "busy".to_owned() },
+        ),
+        (r#""unknown""#, DeliveryState::Unknown { reason: None }),
+        (r#"{"dead":{"reason":"no"}}"#, DeliveryState::Dead { reason: "no".to_owned() }),
+    ] {
+        assert_eq!(serde_json::from_str::<DeliveryState>(text).unwrap(), state, "{text}");
+        assert_eq!(serde_json::to_string(&state).unwrap(), text);
+    }
+    assert_eq!(serde_json::to_string(&DeliveryState::interrupted()).unwrap(), r#""unknown""#);
+    let split = sent(&["15", "16", "17"]);
+    assert_eq!(serde_json::to_string(&split).unwrap(), r#"{"sent":{"providerId":"17","otherIds":["15","16"]}}"#);
+    assert_eq!(split.message_ids(), ["15", "16", "17"]);
+    let delivery = r#"{"id":"d","run":null,"target":{"channel":"c","account":"a","to":"t"},"part":0,"key":"k",
+        "is_idempotent":false,"payload":null,"at":1}"#;
+    assert!(!serde_json::from_str::<Delivery>(delivery).unwrap().is_immediate);
 }

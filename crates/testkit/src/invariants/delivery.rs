@@ -24,7 +24,7 @@ pub(super) fn broken(result: &TraceResult) -> Vec<String> {
             None | Some(DeliveryState::Sent { .. }) => {
                 problems.push(format!("{id} is known as sent, and nobody heard it"));
             }
-            Some(DeliveryState::Unknown) => {
+            Some(DeliveryState::Unknown { .. }) => {
                 if result.channels.idempotent.contains(&delivery.target.channel) {
                     problems.push(format!("{id} is unknown on a channel where it could be said again"));
                 }
@@ -32,7 +32,7 @@ pub(super) fn broken(result: &TraceResult) -> Vec<String> {
                     .log
                     .delivered
                     .iter()
-                    .any(|(_, report)| report.id == id && report.state == DeliveryState::Unknown)
+                    .any(|(_, report)| report.id == id && matches!(report.state, DeliveryState::Unknown { .. }))
                 {
                     problems.push(format!("nobody was told that {id} is unknown"));
                 }

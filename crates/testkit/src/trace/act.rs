@@ -190,7 +190,7 @@ fn phone(scan: &mut LineScanner<'_>, trace: &Trace) -> Result<ActKind, SyntaxMes
         key: value_or("key", "main"),
         principal: value_or("as", "owner"),
         route: Route::new(Some(&channel), Some(&value_or("to", &from)), Some(&account), thread),
-        origin: Origin { channel, account, event: value_or("event", &format!("e{number}")) },
+        origin: Origin { channel, account, event: value_or("event", &format!("e{number}")), message: None },
         sender: Sender { id: from, name: values.get("name").cloned(), username: None },
         message_id: value_or("message", &format!("m{number}")),
         text,

@@ -106,10 +106,10 @@ pub(crate) fn prune(db: &Connection, now_ms: u64) -> Result<()> {
 
 fn decode(row: &Row<'_>) -> Result<DeliveryRow> {
     let StoredDelivery { delivery, unknown_reason } = json_column(row, "delivery")?.ok_or_else(db::unexpected_null)?;
-    let state = match json_column(row, "state")?.ok_or_else(db::unexpected_null)? {
-        DeliveryState::Unknown { .. } => DeliveryState::Unknown { reason: unknown_reason },
-        state => state,
-    };
+    let mut state = json_column(row, "state")?.ok_or_else(db::unexpected_null)?;
+    if let DeliveryState::Unknown { reason } = &mut state {
+        *reason = unknown_reason;
+    }
     Ok(DeliveryRow { delivery, state, attempts: row.get("attempts")? })
 }
 

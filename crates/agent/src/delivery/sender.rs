@@ -36,7 +36,7 @@ enum SendStep {
     /// Drop this message and store the reason.
     Drop(Box<Delivery>, DeliveryDropReason),
     /// Send this message.
-    Send(Box<DeliveryRow>, OutboxPayload, Option<Arc<RunOutput>>),
+    Send(Box<DeliveryRow>, Box<OutboxPayload>, Option<Arc<RunOutput>>),
 }
 
 /// Why a delivery is dropped before it is sent.
@@ -91,7 +91,7 @@ impl Deliveries {
                 return SendStep::Later(due.min(item.row.delivery.at.saturating_add(TTL_MS + 1)));
             }
             item.is_sending = true;
-            return SendStep::Send(Box::new(item.row.clone()), item.payload.clone(), item.output.clone());
+            return SendStep::Send(Box::new(item.row.clone()), Box::new(item.payload.clone()), item.output.clone());
         }
     }
 
@@ -149,7 +149,7 @@ pub(super) async fn serve(hub: Arc<Shared>, target: DeliveryTarget) {
                 hub.report([DeliveryReport::new(&delivery, state, None)]);
             }
             SendStep::Send(row, payload, output) => {
-                if !send(&hub, *row, payload, output).await {
+                if !send(&hub, *row, *payload, output).await {
                     return;
                 }
             }

@@ -6,32 +6,30 @@
 //! waits for the downloads of another. An event is removed from the spool once its run is on disk, or once it is
 //! certain that there will be none.
 
+mod pairing;
 mod queues;
 mod reactions;
 mod session;
 mod submit;
 
 use std::{
+    collections::HashSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use homard_agent::{Hub, intake};
-use homard_audit::{AuditKind, AuditRecord};
 use homard_channels::{
-    Batch, Channel, ChannelEvent, ConnectionState, Destination, Incoming, Outgoing, PeerKind, Reaction, Sink,
-    SinkError,
+    Batch, Channel, ChannelEvent, ConnectionState, Incoming, PeerKind, Reaction, Sink, SinkError,
     access::{AccessDecision, AccessRequest, Activation, DropReason, decide},
     debounce::{Debounce, DebounceMode},
     envelope,
     history::{ContextMessage, GroupContext},
-    pairing::{PairingApplicant, PairingOutcome, PairingStore, pairing_message},
+    pairing::PairingStore,
 };
-use homard_proto::Identity;
 use homard_runtime::task;
-use homard_settings::channel_kinds::label;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
     time::sleep,
@@ -61,6 +59,8 @@ pub(super) struct InboundPipeline {
     drafts: Arc<Drafts>,
     sent_messages: Arc<SentMessages>,
     history: Mutex<GroupContext>,
+    /// Pairing codes that are in the outbox.
+    queued_codes: Mutex<HashSet<String>>,
     events: UnboundedSender<InboundEvent>,
     stop: CancellationToken,
 }
@@ -169,6 +169,7 @@ impl InboundPipeline {
             drafts,
             sent_messages,
             history,
+            queued_codes: Mutex::default(),
             events: arrivals,
             stop,
         });
@@ -307,7 +308,7 @@ impl InboundPipeline {
                 // Removed first, so that the message is not processed if the sender is approved while the gateway is
                 // down.
                 self.mark_done(std::slice::from_ref(&incoming.event)).await;
-                self.send_pairing_code(&incoming, &sender).await;
+                pairing::send_code(self, &incoming, &sender).await;
                 return None;
             }
             AccessDecision::KeepAsContext => {
@@ -342,51 +343,6 @@ impl InboundPipeline {
             Some("mention") => Some(Activation::Mention),
             Some(_) | None => None,
         }
-    }
-
-    /// Sends a pairing code to an unknown sender, once.
-    async fn send_pairing_code(&self, incoming: &Incoming, identity: &Identity) {
-        let (channel, sender) = (&self.account_key.0, &incoming.sender);
-        let known = [("username", sender.username.clone()), ("name", Some(sender.name.clone()))];
-        let present = known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into())));
-        let meta: Map<String, Value> = present.filter(|(_, value): &(_, Value)| value != "").collect();
-        let applicant = PairingApplicant { sender: identity, meta, now_ms: self.now() };
-        let outcome = tokio::task::block_in_place(|| self.pairing_store.request(applicant, random_bytes));
-        let code = match outcome {
-            Ok(PairingOutcome::New(code)) => {
-                let record = AuditRecord::new(AuditKind::PairingRequested)
-                    .actor(&sender.id)
-                    .with("channel", channel)
-                    .with("account", &self.account_key.1);
-                self.hub.audit().note(record.outcome("asked"));
-                let incident = format!("{} requested pairing; see: homard pairing list {channel}", sender.id);
-                self.status.ignored(self.now(), incident);
-                code
-            }
-            Ok(PairingOutcome::Waiting) => return,
-            Ok(PairingOutcome::Full) => {
-                let incident = format!(
-                    "{} received no pairing code: too many requests are pending; see: homard pairing list {channel}",
-                    sender.id
-                );
-                return self.status.ignored(self.now(), incident);
-            }
-            Err(error) => return tracing::error!(%error, "failed to store a pairing request"),
-        };
-        let id_label = format!("Your {} user id", label(channel));
-        let outgoing = Outgoing {
-            id: format!("pairing-{channel}-{code}"),
-            destination: Destination { to: incoming.peer.id.clone(), thread: incoming.thread.clone() },
-            text: pairing_message(channel, &id_label, &sender.id, &code),
-            ..Outgoing::default()
-        };
-        let (sender, channel) = (self.channel.clone(), channel.clone());
-        // Not awaited: messages of approved senders must not wait for this.
-        drop(task::spawn("pairing", async move {
-            if let Err(failure) = sender.send(outgoing).await {
-                tracing::warn!(channel, %failure, "failed to send a pairing code; see: homard pairing list");
-            }
-        }));
     }
 
     /// Removes events from the spool. If that cannot be stored, they are submitted again, and the hub recognizes them.
@@ -439,16 +395,6 @@ fn ignored_reason(channel: &str, incoming: &Incoming, reason: DropReason) -> Str
         }
         (DropReason::Command, _) => format!("ignored a command of {sender}: the sender is not the owner"),
     }
-}
-
-/// Draws random bytes. If the system has no randomness they are zero: all codes are then equal, and only one is given
-/// out.
-fn random_bytes() -> [u8; 8] {
-    let mut bytes = [0; 8];
-    if let Err(error) = getrandom::fill(&mut bytes) {
-        tracing::error!(%error, "cannot read random bytes from the system");
-    }
-    bytes
 }
 
 /// Returns a key for the chat of a message within the account. JSON encoding keeps different chats apart, whatever

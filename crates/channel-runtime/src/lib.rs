@@ -2,11 +2,13 @@
 //!
 //! `build` creates a channel from an account of the config, `policy` the access policy for its messages.
 //! `inbound_pipeline` passes inbound messages to the hub, through the `spool`, which survives a crash. `sender` sends
-//! the hub's deliveries, `hosted` has the processes of OpenClaw's packages, `http_routes` serves webhooks of platforms, `status` records the state of each account. What a
+//! the hub's deliveries, `direct` what a client asks to send, `hosted` has the processes of OpenClaw's packages,
+//! `http_routes` serves webhooks of platforms, `status` records the state of each account. What a
 //! platform is, and how it is spoken to, is in `homard-channels`. Start with [`Channels`].
 
 mod approve;
 mod build;
+mod direct;
 mod draft;
 mod hosted;
 mod http_routes;
@@ -52,6 +54,7 @@ use self::{
 };
 
 pub use approve::{ApprovedSender, SenderApproval, approve};
+pub use direct::{DirectError, DirectMessage, SentDirectly};
 pub use http_routes::HttpRoutes;
 pub use status::Incident;
 
@@ -289,6 +292,9 @@ impl Channels {
     /// Otherwise the reply replaces it, or already has.
     async fn resolve_draft(self, run: RunId, location: DraftLocation) {
         let Some(hub) = self.0.hub.get() else { return };
+        if self.drafts().settle_interrupted(&run).await {
+            return;
+        }
         let has_no_reply = match hub.runs().follow(&run) {
             Some(subscriber) => match subscriber.end().await {
                 TapeState::Ended(end) => !has_reply(&end.outcome, &end.replies),
@@ -306,7 +312,8 @@ impl Channels {
 
     /// Returns the drafts: replies that are being streamed.
     fn drafts(&self) -> &Arc<Drafts> {
-        self.0.drafts.get_or_init(|| Arc::new(Drafts::open(self.0.paths.state.join("channels/drafts.json"))))
+        let path = || self.0.paths.state.join("channels/drafts.json");
+        self.0.drafts.get_or_init(|| Arc::new(Drafts::open(path(), self.0.hub.clone())))
     }
 
     /// Starts the inbound pipeline of an account if it has none. Returns a warning if its spool was damaged.

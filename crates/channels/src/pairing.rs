@@ -99,8 +99,8 @@ mod iso {
 pub enum PairingOutcome {
     /// The request is new; the sender is sent this code.
     New(String),
-    /// The request is pending already; the code was sent before.
-    Waiting,
+    /// The request is pending already, with this code.
+    Waiting(String),
     /// Too many recent requests; nothing is sent.
     Full,
 }
@@ -123,7 +123,7 @@ impl PairingRequests {
             if now.as_second() - request.last_seen_at.as_second() >= 60 {
                 request.last_seen_at = now;
             }
-            return PairingOutcome::Waiting;
+            return PairingOutcome::Waiting(request.code.clone());
         }
         if self.requests.len() >= MAX_PENDING && !self.evict_oldest(now) {
             return PairingOutcome::Full;
@@ -250,7 +250,7 @@ mod tests {
             requests.add(&sender("default", id), Map::new(), at(minutes), || [byte; 8])
         };
         assert_eq!(request_pairing(&mut requests, "7", 0, 0), PairingOutcome::New("AAAAAAAA".to_owned()));
-        assert_eq!(request_pairing(&mut requests, "7", 59, 1), PairingOutcome::Waiting);
+        assert_eq!(request_pairing(&mut requests, "7", 59, 1), PairingOutcome::Waiting("AAAAAAAA".to_owned()));
         assert_eq!(requests.requests[0].last_seen_at, at(59));
         assert_eq!(request_pairing(&mut requests, "7", 60, 31), PairingOutcome::New("99999999".to_owned()));
     }
@@ -269,10 +269,10 @@ mod tests {
         // A request is protected for some time, so that a flood of others does not replace it before it is approved.
         assert_eq!(request_pairing("owner", 1), PairingOutcome::Full);
         assert!(matches!(request_pairing("owner", 2), PairingOutcome::New(_)));
-        assert_eq!(request_pairing("owner", 3), PairingOutcome::Waiting);
+        assert!(matches!(request_pairing("owner", 3), PairingOutcome::Waiting(_)));
         assert!((0..MAX_PENDING - 1).all(|n| matches!(request_pairing(&format!("t{n}"), 3), PairingOutcome::New(_))));
         assert_eq!(request_pairing("one more", 3), PairingOutcome::Full);
-        assert_eq!(request_pairing("owner", 3), PairingOutcome::Waiting);
+        assert!(matches!(request_pairing("owner", 3), PairingOutcome::Waiting(_)));
     }
 
     #[test]

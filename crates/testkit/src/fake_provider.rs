@@ -129,6 +129,16 @@ impl ReceivedRequest {
         serde_json::from_str(&self.body).unwrap_or_default()
     }
 
+    /// Returns the text of the last message, without the envelope of a message from a channel.
+    pub fn last_message(&self) -> String {
+        let messages = self.json()["messages"].as_array().cloned().unwrap_or_default();
+        let content = &messages.last().cloned().unwrap_or_default()["content"];
+        let blocks = content.as_array().into_iter().flatten();
+        let block_texts = blocks.filter_map(|block| block["text"].as_str().map(str::to_owned));
+        let text: String = content.as_str().map(str::to_owned).into_iter().chain(block_texts).collect();
+        text.rsplit_once("] ").map_or(text.clone(), |(_, rest)| rest.to_owned())
+    }
+
     /// Returns the bytes of the conversation without cache markers, which move between requests.
     pub fn prompt(&self) -> String {
         let field = format!("\"{}\":[", self.dialect.conversation());

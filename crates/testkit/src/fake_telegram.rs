@@ -3,9 +3,10 @@
 //! By default it behaves like Telegram: it keeps updates until a later offset is requested, supports long polling,
 //! terminates the older of two pollers, and rejects texts that are too long or have invalid tags. A script adds faults
 //! to the next call of a method. It shares no code with `homard-channels`, so that the two cannot have the same bug.
-//! `markup` parses HTML.
+//! `markup` parses HTML, `double` makes it a platform of the suite of all channels.
 
 mod bot;
+mod double;
 mod markup;
 mod multipart;
 
@@ -42,6 +43,8 @@ pub enum TelegramFault {
     AcceptThenDrop,
     /// The call takes effect, and the connection is closed within the response.
     AcceptThenHalf,
+    /// The call takes effect, and there is no response.
+    AcceptThenSilence,
     /// No response, and the call has no effect.
     Silence,
     /// For updates: wrong order, each one twice.
@@ -76,6 +79,8 @@ pub struct VisibleMessage {
     pub reply_to: Option<i64>,
     /// Method that sent it.
     pub method: String,
+    /// Content of the uploaded file, if any.
+    pub file: Option<Vec<u8>>,
 }
 
 /// A running server. Stops on drop.
@@ -199,6 +204,7 @@ async fn answer(shared: Arc<TelegramShared>, request: FakeHttpRequest) -> FakeHt
         Some(
             TelegramFault::AcceptThenDrop
             | TelegramFault::AcceptThenHalf
+            | TelegramFault::AcceptThenSilence
             | TelegramFault::Disorder
             | TelegramFault::Again
             | TelegramFault::Nothing,
@@ -212,6 +218,7 @@ async fn answer(shared: Arc<TelegramShared>, request: FakeHttpRequest) -> FakeHt
     match fault {
         Some(TelegramFault::AcceptThenDrop) => FakeHttpReply::Cut,
         Some(TelegramFault::AcceptThenHalf) => FakeHttpReply::Truncated,
+        Some(TelegramFault::AcceptThenSilence) => FakeHttpReply::Silence,
         _ => reply,
     }
 }
@@ -219,14 +226,21 @@ async fn answer(shared: Arc<TelegramShared>, request: FakeHttpRequest) -> FakeHt
 /// Holds a long poll open until there are updates, it times out, or another poll starts.
 async fn updates(shared: &TelegramShared, call: &TelegramCall, fault: Option<&TelegramFault>) -> FakeHttpReply {
     let mut changes = shared.changes.subscribe();
-    let poll = match shared.bot().begin_poll(&call.params) {
-        Ok(poll) => poll,
-        Err(why) => return denied(409, why),
+    let (poll, disconnects) = {
+        let mut bot = shared.bot();
+        match bot.begin_poll(&call.params) {
+            Ok(poll) => (poll, bot.disconnects),
+            Err(why) => return denied(409, why),
+        }
     };
     let poll_timeout = std::time::Duration::from_secs(call.params["timeout"].as_u64().unwrap_or(0));
     let waiting = async {
         loop {
-            let ready = shared.bot().poll(poll, &call.params, fault);
+            let ready = {
+                let bot = shared.bot();
+                let is_cut = bot.disconnects != disconnects;
+                if is_cut { Some(FakeHttpReply::Cut) } else { bot.poll(poll, &call.params, fault) }
+            };
             if let Some(reply) = ready {
                 return reply;
             }

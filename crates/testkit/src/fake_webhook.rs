@@ -2,7 +2,7 @@
 //! misbehaves.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -21,6 +21,8 @@ pub enum WebhookFault {
     Cut,
     /// The delivery is accepted, and the connection is closed before the response.
     AcceptThenDrop,
+    /// The delivery is accepted, and there is no response.
+    AcceptThenSilence,
     /// The delivery is accepted, and the response is not JSON.
     InvalidResponse,
     /// No response, and the delivery is not accepted.
@@ -61,7 +63,8 @@ pub struct FakeWebhook {
 
 #[derive(Debug, Default)]
 struct WebhookPeer {
-    faults: VecDeque<WebhookFault>,
+    /// With the type of delivery that each is for; `None` for any.
+    faults: Vec<(Option<&'static str>, WebhookFault)>,
     deliveries: Vec<WebhookDelivery>,
     /// Accepted idempotency keys, with the number of the message that each became.
     accepted_keys: BTreeMap<String, usize>,
@@ -99,7 +102,17 @@ impl FakeWebhook {
 
     /// Adds a fault to the next delivery; faults are used in order.
     pub fn add_fault(&self, fault: WebhookFault) {
-        lock(&self.peer).faults.push_back(fault);
+        lock(&self.peer).faults.push((None, fault));
+    }
+
+    /// Adds a fault to the next delivery of a type, such as `message`.
+    pub fn add_fault_to(&self, kind: &'static str, fault: WebhookFault) {
+        lock(&self.peer).faults.push((Some(kind), fault));
+    }
+
+    /// Returns a counter of changes.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     /// Returns all deliveries so far, including those that were not accepted.
@@ -122,7 +135,10 @@ impl WebhookPeer {
         let FakeHttpRequest { path, headers, body } = request;
         let delivery = WebhookDelivery { path, headers, body };
         self.deliveries.push(delivery.clone());
-        match self.faults.pop_front() {
+        let body = delivery.json();
+        let is_for = |(kind, _): &(Option<&str>, WebhookFault)| kind.is_none_or(|kind| body["type"] == kind);
+        let fault = self.faults.iter().position(is_for).map(|at| self.faults.remove(at).1);
+        match fault {
             Some(WebhookFault::Status(status, wait)) => {
                 let headers = wait.map(|seconds| ("retry-after".to_owned(), seconds.to_string()));
                 FakeHttpReply::Complete { status, headers: headers.into_iter().collect(), body: b"not now".to_vec() }
@@ -132,6 +148,10 @@ impl WebhookPeer {
             Some(WebhookFault::AcceptThenDrop) => {
                 self.accept(&delivery);
                 FakeHttpReply::Cut
+            }
+            Some(WebhookFault::AcceptThenSilence) => {
+                self.accept(&delivery);
+                FakeHttpReply::Silence
             }
             Some(WebhookFault::InvalidResponse) => {
                 self.accept(&delivery);

@@ -10,7 +10,8 @@
 //! [`snapshot`] (the snapshot's sections). [`sweep`] runs every trace with a crash at every commit, [`simulation`]
 //! generates random traces. [`script`], [`tools`], [`faults`] and [`power_failure`] (what a disk may contain after a power
 //! failure) are also for the tests of other crates. [`fake_provider`] is a model provider over real HTTP, for the tests
-//! of the wire formats; [`fake_telegram`] and [`fake_webhook`] are chat platforms.
+//! of the wire formats; [`fake_telegram`] and [`fake_webhook`] are chat platforms, and [`channel_double`] is what the suite of
+//! all channels needs of one.
 //!
 //! # Adding a case
 //!
@@ -21,6 +22,7 @@
 
 #![warn(missing_docs)]
 
+pub mod channel_double;
 pub mod channel_sender;
 pub mod fake_provider;
 pub mod fake_telegram;

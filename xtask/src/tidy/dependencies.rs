@@ -214,13 +214,14 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
     ("homard-channel-host", AllowedDependencies::Use(&["homard-channels", "homard-plugins", "homard-runtime"])),
     (
         "homard-channel-runtime",
-        AllowedDependencies::Use(&[
+        AllowedDependencies::UseAndTestWithAny(&[
             "homard-agent",
             "homard-audit",
             "homard-channel-host",
             "homard-channels",
             "homard-command",
             "homard-config",
+            "homard-delivery",
             "homard-egress",
             "homard-gateway",
             "homard-media",
@@ -246,6 +247,7 @@ const ALLOWED: &[(&str, AllowedDependencies)] = &[
             "homard-compact",
             "homard-config",
             "homard-credentials",
+            "homard-delivery",
             "homard-egress",
             "homard-gateway",
             "homard-hooks",

@@ -286,7 +286,7 @@ mod tests {
             PairingOutcome::New("CCCCCCCC".to_owned()),
             "somebody else"
         );
-        assert_eq!(request_at(&store, &shop, "ann", 3).unwrap(), PairingOutcome::Waiting);
+        assert_eq!(request_at(&store, &shop, "ann", 3).unwrap(), PairingOutcome::Waiting("BBBBBBBB".to_owned()));
         assert_eq!(store.approve("webhook", "BBBBBBBB", NOON).unwrap().account(), "shop");
         let admitted = |store: &PairingStore| {
             [&shop, &bank, &default].map(|at| store.approved(at).unwrap().contains(&at.sender("ann")))

@@ -12,21 +12,25 @@ use crate::fake_http::FakeHttpReply;
 pub(super) struct FakeBot {
     pub(super) updates: Vec<Value>,
     /// Acknowledged updates, for a fault that sends them again.
-    acknowledged: Vec<Value>,
+    pub(super) acknowledged: Vec<Value>,
     pub(super) faults: Vec<(String, TelegramFault)>,
     pub(super) files: BTreeMap<String, Vec<u8>>,
     pub(super) calls: Vec<TelegramCall>,
     pub(super) visible_messages: Vec<VisibleMessage>,
     last_update: i64,
+    /// How often the numbers of updates started anew, lower than before.
+    restarts: i64,
     last_message: i64,
     polls: u64,
+    /// How often running polls were cut.
+    pub(super) disconnects: u64,
     has_webhook: bool,
 }
 
 impl FakeBot {
     pub(super) fn add_update(&mut self, mut update: Value) -> i64 {
         self.last_update += 1;
-        let number = self.last_update + 1000;
+        let number = self.last_update + 1000 - self.restarts * 500;
         update["update_id"] = json!(number);
         if update["message"]["message_id"] == 0 {
             self.last_message += 1;
@@ -48,7 +52,9 @@ impl FakeBot {
         if self.has_webhook {
             return Err("Conflict: can't use getUpdates method while webhook is active; use deleteWebhook first");
         }
-        let offset = params["offset"].as_i64().unwrap_or(0);
+        // After a restart of the numbers, an offset that is higher than all of them confirms nothing.
+        let newest = self.last_update + 1000 - self.restarts * 500;
+        let offset = params["offset"].as_i64().filter(|offset| *offset <= newest + 1).unwrap_or(0);
         let is_old = |update: &Value| update["update_id"].as_i64().unwrap_or(0) < offset;
         let (old, waiting) = self.updates.drain(..).partition(is_old);
         self.updates = waiting;
@@ -76,6 +82,11 @@ impl FakeBot {
             Some(_) | None => {}
         }
         (!updates.is_empty()).then(|| success(&json!(updates)))
+    }
+
+    /// Lets the numbers of updates start anew, lower than before, as Telegram does after a week without updates.
+    pub(super) fn restart_numbers(&mut self) {
+        self.restarts += 1;
     }
 
     /// Executes a method.
@@ -128,7 +139,8 @@ impl FakeBot {
         let (chat, topic) = (read("chat_id"), read("message_thread_id").as_i64());
         let reply_to = read("reply_parameters")["message_id"].as_i64();
         let message = json!({"message_id": id, "date": 1, "chat": {"id": chat}, "text": text});
-        self.visible_messages.push(VisibleMessage { id, chat, topic, text, reply_to, method: call.method.clone() });
+        let (method, file) = (call.method.clone(), call.file.as_ref().map(|(_, _, bytes)| bytes.clone()));
+        self.visible_messages.push(VisibleMessage { id, chat, topic, text, reply_to, method, file });
         success(&message)
     }
 

@@ -1,15 +1,17 @@
-//! `send` and `poll`: immediate messages. The response has the result, and repeated requests are deduplicated.
+//! `send` and `poll`: immediate messages. The response has the result, and repeated requests are deduplicated: here while
+//! one is answered, and by the outbox afterwards and after a restart.
 
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, PoisonError},
 };
 
-use homard_agent::channel_sender::SendError;
-use homard_channels::{Destination, Media, Outgoing, Poll};
+use homard_agent::channel_sender::{Poll, SendError};
+use homard_channel_runtime::{DirectError, DirectMessage};
+use homard_delivery::payload::{OutboxPayload, is_url};
 use homard_gateway::MethodRequest;
 use homard_proto::{
-    ErrorShape,
+    ErrorShape, Route,
     method::channels::{PollParams, SendParams},
 };
 use homard_runtime::task;
@@ -72,21 +74,19 @@ pub(crate) async fn send(mut request: MethodRequest, context: ChannelMethods) ->
         silent,
         idempotency_key,
     } = params;
-    let media: Vec<_> = media_url.into_iter().chain(media_urls).map(Media::Url).collect();
+    let media: Vec<_> = media_url.into_iter().chain(media_urls).collect();
     if message.trim().is_empty() && media.is_empty() {
         return Err(ErrorShape::invalid("invalid send params: message or mediaUrl is missing"));
     }
-    let outgoing = Outgoing {
-        id: format!("send-{idempotency_key}"),
-        destination: Destination { to, thread: thread_id },
-        reply_to: reply_to_id,
-        text: message,
-        media,
-        is_silent: silent,
-        ..Outgoing::default()
-    };
-    let request = SendRequest { method: "send", id: &idempotency_key, params: known, channel, account: account_id };
-    send_once(context, request, outgoing).await
+    // Anything else would name a file of this machine.
+    if !media.iter().all(|media| is_url(media)) {
+        return Err(ErrorShape::invalid("invalid send params: mediaUrl must be an http(s) URL"));
+    }
+    let payload =
+        OutboxPayload { reply_to: reply_to_id, text: message, media, is_silent: silent, ..OutboxPayload::default() };
+    let route = Route { channel, to: Some(to), account: account_id, thread: thread_id };
+    let request = SendRequest { method: "send", id: &idempotency_key, params: known };
+    send_once(context, request, DirectMessage { key: format!("send-{idempotency_key}"), route, payload }).await
 }
 
 pub(crate) async fn poll(mut request: MethodRequest, context: ChannelMethods) -> Result<Value, ErrorShape> {
@@ -94,14 +94,10 @@ pub(crate) async fn poll(mut request: MethodRequest, context: ChannelMethods) ->
     let known = json!(params);
     let PollParams { to, question, options, max_selections, channel, account_id, thread_id, idempotency_key } = params;
     let poll = Poll { question, options, is_multiple: max_selections.is_some_and(|max| max > 1) };
-    let outgoing = Outgoing {
-        id: format!("poll-{idempotency_key}"),
-        destination: Destination { to, thread: thread_id },
-        poll: Some(poll),
-        ..Outgoing::default()
-    };
-    let request = SendRequest { method: "poll", id: &idempotency_key, params: known, channel, account: account_id };
-    send_once(context, request, outgoing).await
+    let payload = OutboxPayload { poll: Some(poll), ..OutboxPayload::default() };
+    let route = Route { channel, to: Some(to), account: account_id, thread: thread_id };
+    let request = SendRequest { method: "poll", id: &idempotency_key, params: known };
+    send_once(context, request, DirectMessage { key: format!("poll-{idempotency_key}"), route, payload }).await
 }
 
 /// A request to send a message, as the client made it.
@@ -110,31 +106,40 @@ struct SendRequest<'a> {
     /// Idempotency key.
     id: &'a str,
     params: Value,
-    channel: Option<String>,
-    account: Option<String>,
 }
 
-/// Sends the message unless the same request was made before. Completes even if the client disconnects.
-async fn send_once(context: ChannelMethods, request: SendRequest<'_>, outgoing: Outgoing) -> Result<Value, ErrorShape> {
-    let SendRequest { method, id, params, channel, account } = request;
+/// Sends the message unless the same request was made before, also by a previous process. Completes even if the client
+/// disconnects.
+async fn send_once(
+    context: ChannelMethods,
+    request: SendRequest<'_>,
+    message: DirectMessage,
+) -> Result<Value, ErrorShape> {
+    let SendRequest { method, id, params } = request;
     let key = format!("{method}:{id}");
     let outcome = context.results.outcome(&key, &params)?;
     let run = id.to_owned();
     let task = task::spawn("send", async move {
         let result = outcome.get_or_init(|| async {
-            let chat = outgoing.destination.to.clone();
-            let result = context.channels.send_now(channel.as_deref(), account.as_deref(), outgoing).await;
-            let (channel, receipt) = result.map_err(|error| {
-                if !matches!(error, SendError::Unknown(_)) {
-                    context.results.forget(&key);
-                }
-                error_shape(&error)
+            let chat = message.route.to.clone();
+            let sent = context.channels.send_once(message).await.map_err(|error| {
+                // What had no effect may be repeated, and what was sent meanwhile is found in the outbox.
+                context.results.forget(&key);
+                direct_error_shape(&error)
             })?;
-            Ok(json!({"runId": run, "channel": channel, "chatId": chat, "messageId": receipt.message}))
+            Ok(json!({"runId": run, "channel": sent.channel, "chatId": chat, "messageId": sent.message}))
         });
         result.await.clone()
     });
     task.await.map_err(unavailable)?
+}
+
+fn direct_error_shape(error: &DirectError) -> ErrorShape {
+    match error {
+        DirectError::Conflict(_) => ErrorShape::invalid(error.to_string()),
+        DirectError::Send(error) => error_shape(error),
+        DirectError::Store(error) => ErrorShape::unavailable(error.to_string()),
+    }
 }
 
 fn error_shape(error: &SendError) -> ErrorShape {

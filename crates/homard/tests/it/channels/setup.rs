@@ -104,12 +104,7 @@ impl ChannelFixture {
 
 /// Returns the last message without its envelope.
 pub(super) fn last_message(received: &ReceivedRequest) -> String {
-    let messages = received.json()["messages"].as_array().cloned().unwrap_or_default();
-    let content = &messages.last().cloned().unwrap_or_default()["content"];
-    let blocks = content.as_array().into_iter().flatten();
-    let block_texts = blocks.filter_map(|block| block["text"].as_str().map(str::to_owned));
-    let text: String = content.as_str().map(str::to_owned).into_iter().chain(block_texts).collect();
-    text.rsplit_once("] ").map_or(text.clone(), |(_, rest)| rest.to_owned())
+    received.last_message()
 }
 
 fn echo(received: &ReceivedRequest) -> ProviderReply {

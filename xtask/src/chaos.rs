@@ -78,7 +78,7 @@ enum Grid {
     Trace,
     /// A hundred hand-overs with two hundred active runs, fifty streaming clients and two channels
     Handover,
-    /// R92: a thousand replies on each channel with a kill among every ten; R48: no person reads another's messages
+    /// R92: two hundred kills on each chat platform, and a thousand replies to webhooks with a kill among every ten; R48: no person reads another's messages
     Channels,
 }
 
@@ -142,6 +142,7 @@ impl Grid {
             }
             Self::Handover => handovers(&args.program),
             Self::Channels => {
+                grid("homard", "it", "channels::kill_grid")?;
                 grid("homard", "it", "channels::kills")?;
                 grid("homard", "it", "channels::two_users")
             }

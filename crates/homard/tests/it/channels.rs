@@ -5,6 +5,7 @@ mod drafts;
 mod egress;
 mod http_routes;
 mod identity;
+mod kill_grid;
 mod kills;
 mod non_owners;
 mod pairing;

@@ -108,10 +108,9 @@ impl MessageFacts {
             }),
             thread: self.thread.filter(|thread| !thread.is_empty()),
             was_mentioned: self.was_mentioned || is_reply_to_us,
-            mentions_others: false,
             media: self.media.into_iter().filter_map(MediaFacts::into_attachment).take(MAX_MEDIA).collect(),
-            album: None,
             timestamp_ms,
+            ..Incoming::default()
         })
     }
 }

@@ -113,6 +113,7 @@ impl Channels {
             BuiltChannel::Telegram(telegram) => telegram
                 .parse_delivery(header(SECRET_HEADER), &request.body)
                 .map_err(|rejected| (rejected.status(), "request rejected".to_owned())),
+            BuiltChannel::Discord(_) => Err((404, "Discord sends no requests".to_owned())),
             BuiltChannel::Webhook(webhook) => {
                 let headers = Headers {
                     timestamp: header(signature::TIMESTAMP_HEADER),

@@ -368,9 +368,10 @@ impl InboundPipeline {
 /// Says why messages of a group are not answered, and which setting would change that.
 fn unmentioned_reason(channel: &str, incoming: &Incoming) -> String {
     let group = &incoming.peer.id;
+    let section = group_section(channel, incoming);
     format!(
         "group {group}: messages that do not mention the agent are not answered, only kept as context; to answer all, \
-         write /activation always there, or set channels.{channel}.groups.{group}.requireMention to false"
+         write /activation always there, or set {section}.requireMention to false"
     )
 }
 
@@ -384,16 +385,33 @@ fn ignored_reason(channel: &str, incoming: &Incoming, reason: DropReason) -> Str
             format!("ignored {sender}: direct messages are disabled ({at}.dmPolicy)")
         }
         (DropReason::Disabled, PeerKind::Group | PeerKind::Channel) => {
-            format!("ignored group {}: disabled by {at}.groupPolicy or {at}.groups", peer.id)
+            let groups = if incoming.server.is_some() { "guilds" } else { "groups" };
+            format!("ignored group {}: disabled by {at}.groupPolicy or {at}.{groups}", peer.id)
         }
-        (DropReason::Group, _) => {
-            format!("ignored group {}: not listed in {at}.groups", peer.id)
-        }
+        (DropReason::Group, _) => match &incoming.server {
+            Some(server) => {
+                format!("ignored group {}: it or its server {server} is not listed in {at}.guilds", peer.id)
+            }
+            None => format!("ignored group {}: not listed in {at}.groups", peer.id),
+        },
         (DropReason::Sender, PeerKind::Direct) => format!("ignored {sender}: not listed in {at}.allowFrom"),
         (DropReason::Sender, PeerKind::Group | PeerKind::Channel) => {
-            format!("ignored {sender} in group {}: not listed in {at}.groupAllowFrom or allowFrom", peer.id)
+            let list = match &incoming.server {
+                Some(server) => format!("{at}.guilds.{server}.users or roles"),
+                None => format!("{at}.groupAllowFrom or allowFrom"),
+            };
+            format!("ignored {sender} in group {}: not listed in {list}", peer.id)
         }
         (DropReason::Command, _) => format!("ignored a command of {sender}: the sender is not the owner"),
+    }
+}
+
+/// Returns the section of the config with the rules of a group.
+fn group_section(channel: &str, incoming: &Incoming) -> String {
+    let group = &incoming.peer.id;
+    match &incoming.server {
+        Some(server) => format!("channels.{channel}.guilds.{server}"),
+        None => format!("channels.{channel}.groups.{group}"),
     }
 }
 

@@ -15,7 +15,8 @@ use homard_proto::{AgentId, ChannelAccount, IdIssuer, Identity, SenderPattern};
 use homard_settings::{
     Config,
     agent_directories::workspace,
-    channels::{Account, Group, Id, Reactions, StreamingMode, Topic},
+    channel_kinds::sender_entry,
+    channels::{Account, Group, Guild, GuildChannel, Id, Reactions, StreamingMode, Topic},
     messages::QueueStatus,
     paths::Paths,
     routes::routes,
@@ -69,11 +70,12 @@ impl ChannelPolicy {
         let (patterns, warnings) = patterns(config);
         let groups = account.groups.iter().flatten();
         let rules = AccessRules {
-            dm: account.dm_policy.map(|word| word.0).unwrap_or_default(),
-            allow_from: list(&account.allow_from).unwrap_or_default(),
+            dm: account.direct_policy(),
+            allow_from: list(&account.direct_senders().cloned()).unwrap_or_default(),
             group: account.group_policy.map(|word| word.0).unwrap_or_default(),
             group_allow_from: list(&account.group_allow_from),
             groups: groups.map(|(id, group)| (id.trim().to_owned(), group_rules(&at, group))).collect(),
+            servers: servers(&at, account),
             mention_patterns: patterns,
         };
         let named = &config.commands.owner_allow_from;
@@ -162,7 +164,37 @@ fn patterns(config: &Config) -> (MentionPatterns, Vec<String>) {
 }
 
 fn allow_list(at: &ChannelAccount, ids: &Option<Vec<Id>>) -> Option<AllowList> {
-    ids.as_ref().map(|ids| AllowList::of(at, ids.iter().map(|id| id.0.as_str())))
+    ids.as_ref().map(|ids| AllowList::of(at, ids.iter().map(|id| sender_entry(at.channel(), &id.0))))
+}
+
+/// Returns the rules of the servers of an account.
+fn servers(at: &ChannelAccount, account: &Account) -> BTreeMap<String, GroupRules> {
+    let rules = |guild: &Guild| GroupRules {
+        requires_mention: guild.require_mention,
+        ignores_other_mentions: guild.ignore_other_mentions,
+        allow_from: members(at, &guild.users, &guild.roles),
+        topics: guild.channels.iter().map(|(id, channel)| (id.trim().to_owned(), channel_rules(at, channel))).collect(),
+        ..GroupRules::default()
+    };
+    account.guilds.iter().flatten().map(|(id, guild)| (id.trim().to_owned(), rules(guild))).collect()
+}
+
+fn channel_rules(at: &ChannelAccount, channel: &GuildChannel) -> GroupRules {
+    GroupRules {
+        is_enabled: channel.enabled.or(channel.allow),
+        requires_mention: channel.require_mention,
+        ignores_other_mentions: channel.ignore_other_mentions,
+        allow_from: members(at, &channel.users, &channel.roles),
+        topics: BTreeMap::new(),
+    }
+}
+
+/// Returns the users and roles that may write; `None` for all members.
+fn members(at: &ChannelAccount, users: &Option<Vec<Id>>, roles: &Option<Vec<Id>>) -> Option<AllowList> {
+    // An empty list is one that is not filled in yet, as in OpenClaw.
+    let is_listed = |ids: &Option<Vec<Id>>| ids.as_ref().is_some_and(|ids| !ids.is_empty());
+    let role_ids = || roles.iter().flatten().map(|role| role.0.trim().to_owned());
+    (is_listed(users) || is_listed(roles)).then(|| allow_list(at, users).unwrap_or_default().with_roles(role_ids()))
 }
 
 fn group_rules(at: &ChannelAccount, group: &Group) -> GroupRules {
@@ -170,13 +202,14 @@ fn group_rules(at: &ChannelAccount, group: &Group) -> GroupRules {
         is_enabled: topic.enabled,
         requires_mention: topic.require_mention,
         allow_from: allow_list(at, &topic.allow_from),
-        topics: BTreeMap::new(),
+        ..GroupRules::default()
     };
     GroupRules {
         is_enabled: group.enabled,
         requires_mention: group.require_mention,
         allow_from: allow_list(at, &group.allow_from),
         topics: group.topics.iter().map(|(id, rules)| (id.trim().to_owned(), topic(rules))).collect(),
+        ..GroupRules::default()
     }
 }
 

@@ -76,6 +76,7 @@ pub enum Activation {
 pub struct AllowList {
     has_wildcard: bool,
     senders: Vec<Identity>,
+    roles: Vec<String>,
 }
 
 impl AllowList {
@@ -89,6 +90,11 @@ impl AllowList {
         list
     }
 
+    /// Adds the senders with one of these roles on a server.
+    pub fn with_roles(self, roles: impl IntoIterator<Item = String>) -> Self {
+        Self { roles: roles.into_iter().collect(), ..self }
+    }
+
     /// Returns true if it contains `*`.
     pub fn has_wildcard(&self) -> bool {
         self.has_wildcard
@@ -99,9 +105,9 @@ impl AllowList {
         &self.senders
     }
 
-    /// True if it covers a sender, by `*` or by id.
-    fn covers(&self, sender: &Identity) -> bool {
-        self.has_wildcard || self.senders.contains(sender)
+    /// True if it covers a sender, by `*`, by id or by role.
+    fn covers(&self, sender: &Identity, roles: &[String]) -> bool {
+        self.has_wildcard || self.senders.contains(sender) || self.roles.iter().any(|role| roles.contains(role))
     }
 }
 
@@ -118,6 +124,9 @@ pub struct AccessRules {
     pub group_allow_from: Option<AllowList>,
     /// Rules of listed groups by id; `*` for all others.
     pub groups: BTreeMap<String, GroupRules>,
+    /// Rules of listed servers by id; `*` for all others. They apply to the chats of a server instead of `groups`; the
+    /// topics of a server are its chats. Without an allowlist, all members are admitted.
+    pub servers: BTreeMap<String, GroupRules>,
     /// Mention patterns.
     pub mention_patterns: MentionPatterns,
 }
@@ -129,6 +138,8 @@ pub struct GroupRules {
     pub is_enabled: Option<bool>,
     /// Whether a message must mention the agent.
     pub requires_mention: Option<bool>,
+    /// Whether messages that mention only others are not answered, even if no mention is required.
+    pub ignores_other_mentions: Option<bool>,
     /// Allowlist there.
     pub allow_from: Option<AllowList>,
     /// Rules of topics by id.
@@ -196,7 +207,7 @@ pub fn decide(rules: &AccessRules, caller: AccessRequest<'_>) -> AccessDecision 
 }
 
 fn direct(rules: &AccessRules, caller: AccessRequest<'_>) -> AccessDecision {
-    let is_known = rules.allow_from.covers(caller.sender) || caller.paired.contains(caller.sender);
+    let is_known = rules.allow_from.covers(caller.sender, &[]) || caller.paired.contains(caller.sender);
     match rules.dm {
         DmPolicy::Disabled => AccessDecision::Drop(DropReason::Disabled),
         DmPolicy::Pairing | DmPolicy::Allowlist | DmPolicy::Open if is_known => {
@@ -209,19 +220,24 @@ fn direct(rules: &AccessRules, caller: AccessRequest<'_>) -> AccessDecision {
 
 fn group(rules: &AccessRules, caller: AccessRequest<'_>) -> AccessDecision {
     let incoming = caller.incoming;
-    let levels = match applicable_rules(rules, incoming) {
+    let found = match &incoming.server {
+        Some(server) => server_rules(rules, server, incoming),
+        None => applicable_rules(rules, incoming),
+    };
+    let levels = match found {
         Ok(levels) => levels,
         Err(reason) => return AccessDecision::Drop(reason),
     };
-    let sender = caller.sender;
+    let (sender, roles) = (caller.sender, incoming.sender_roles.as_slice());
     let own_list = levels.iter().find_map(|level| level.allow_from.as_ref());
     let list = own_list.or(rules.group_allow_from.as_ref()).unwrap_or(&rules.allow_from);
-    let is_open = rules.group == GroupPolicy::Open && own_list.is_none();
-    if !is_open && !list.covers(sender) {
+    let is_open = (rules.group == GroupPolicy::Open || incoming.server.is_some()) && own_list.is_none();
+    if !is_open && !list.covers(sender, roles) {
         return AccessDecision::Drop(DropReason::Sender);
     }
     // In an open group everyone may talk; commands need more.
-    let may_command = list.covers(sender) || rules.allow_from.covers(sender) || caller.paired.contains(sender);
+    let may_command =
+        list.covers(sender, roles) || rules.allow_from.covers(sender, roles) || caller.paired.contains(sender);
     if caller.is_command && !may_command {
         return AccessDecision::Drop(DropReason::Command);
     }
@@ -231,7 +247,9 @@ fn group(rules: &AccessRules, caller: AccessRequest<'_>) -> AccessDecision {
         Some(Activation::Mention) => true,
         None => levels.iter().find_map(|level| level.requires_mention).unwrap_or(true),
     };
-    if requires_mention && !was_mentioned && !caller.is_command {
+    let ignores_others = levels.iter().find_map(|level| level.ignores_other_mentions).unwrap_or(false);
+    let is_for_others = ignores_others && incoming.mentions_others;
+    if (requires_mention || is_for_others) && !was_mentioned && !caller.is_command {
         return AccessDecision::KeepAsContext;
     }
     AccessDecision::Admit { was_mentioned, may_command }
@@ -259,6 +277,35 @@ fn applicable_rules<'a>(rules: &'a AccessRules, incoming: &Incoming) -> Result<V
     let own_rules = [group_entry.and_then(topic), group_entry].into_iter().flatten();
     let fallback_rules = [wildcard.and_then(topic), wildcard].into_iter().flatten().filter(|_| group_entry.is_none());
     match own_rules.chain(fallback_rules).find_map(|level| level.is_enabled) {
+        Some(false) => Err(DropReason::Disabled),
+        Some(true) | None => Ok(levels),
+    }
+}
+
+/// Returns the rules that apply to a message on a server, most specific first.
+fn server_rules<'a>(
+    rules: &'a AccessRules,
+    server: &str,
+    incoming: &Incoming,
+) -> Result<Vec<&'a GroupRules>, DropReason> {
+    let server = rules.servers.get(server).or_else(|| rules.servers.get("*"));
+    match (rules.group, server) {
+        (GroupPolicy::Disabled, _) => return Err(DropReason::Disabled),
+        (GroupPolicy::Allowlist, None) => return Err(DropReason::Group),
+        (GroupPolicy::Open, None) => return Ok(Vec::new()),
+        (GroupPolicy::Allowlist | GroupPolicy::Open, Some(_)) => {}
+    }
+    let chats = server.map(|server| &server.topics);
+    let chat = chats.and_then(|chats| {
+        // A thread is covered by the chat that it belongs to, unless it is listed itself.
+        let thread = incoming.thread.as_ref().and_then(|thread| chats.get(thread));
+        thread.or_else(|| chats.get(&incoming.peer.id)).or_else(|| chats.get("*"))
+    });
+    if chat.is_none() && chats.is_some_and(|chats| !chats.is_empty()) {
+        return Err(DropReason::Group);
+    }
+    let levels: Vec<&GroupRules> = [chat, server].into_iter().flatten().collect();
+    match levels.iter().find_map(|level| level.is_enabled) {
         Some(false) => Err(DropReason::Disabled),
         Some(true) | None => Ok(levels),
     }

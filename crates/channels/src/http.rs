@@ -6,7 +6,13 @@ use std::{
     time::Duration,
 };
 
-use reqwest::{ClientBuilder, Request, Response, Url, header::RETRY_AFTER, redirect::Policy};
+use reqwest::{
+    ClientBuilder, Request, Response, StatusCode, Upgraded, Url,
+    header::{HeaderMap, RETRY_AFTER},
+    redirect::Policy,
+};
+
+use crate::ChannelError;
 
 /// Timeout for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,19 +37,29 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct HttpClients {
     remote: Arc<LazyLock<BuiltClient>>,
     local: Arc<LazyLock<BuiltClient>>,
+    upgrading: Arc<LazyLock<BuiltClient>>,
 }
 
 type BuiltClient = Result<reqwest::Client, String>;
 
 impl Default for HttpClients {
     fn default() -> Self {
-        Self { remote: Arc::new(LazyLock::new(remote)), local: Arc::new(LazyLock::new(local)) }
+        Self {
+            remote: Arc::new(LazyLock::new(remote)),
+            local: Arc::new(LazyLock::new(local)),
+            upgrading: Arc::new(LazyLock::new(upgrading)),
+        }
     }
 }
 
 /// Client for other machines, through the proxy of the environment, if any.
 fn remote() -> BuiltClient {
     build(reqwest::Client::builder())
+}
+
+/// Client for other machines whose connections become WebSockets, which HTTP/2 does not allow.
+fn upgrading() -> BuiltClient {
+    build(reqwest::Client::builder().http1_only())
 }
 
 /// Client for this machine, unencrypted: without proxy and certificates.
@@ -70,6 +86,7 @@ pub(crate) struct ChannelHttpResponse {
     pub(crate) status: u16,
     /// Delay that the server asks for.
     pub(crate) retry_after: Option<Duration>,
+    pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
 }
 
@@ -84,9 +101,28 @@ pub(crate) enum RequestError {
     TooLong,
 }
 
+/// Whether a request may be sent twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RepeatEffect {
+    /// A repetition has no effect.
+    None,
+    /// A repetition would be visible, such as a duplicate message.
+    Visible,
+}
+
+impl RepeatEffect {
+    /// Returns the failure of a request of which it is unknown whether it was processed.
+    pub(crate) fn ambiguous(self, reason: String) -> ChannelError {
+        match self {
+            Self::None => ChannelError::Unavailable(reason),
+            Self::Visible => ChannelError::Unknown(reason),
+        }
+    }
+}
+
 impl HttpClients {
     pub(crate) fn client(&self, url: &Url) -> Result<&reqwest::Client, RequestError> {
-        let client = if url.scheme() == "http" && is_loopback(url) { &self.local } else { &self.remote };
+        let client = if is_local(url) { &self.local } else { &self.remote };
         (***client).as_ref().map_err(|reason| RequestError::Unsent(reason.clone()))
     }
 
@@ -108,7 +144,32 @@ impl HttpClients {
         let status = response.status().as_u16();
         let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let retry_after = retry_after.and_then(|value| value.trim().parse().ok()).map(retry_delay);
-        Ok(ChannelHttpResponse { status, retry_after, body: read_body(response, max_bytes).await? })
+        let headers = response.headers().clone();
+        Ok(ChannelHttpResponse { status, retry_after, headers, body: read_body(response, max_bytes).await? })
+    }
+
+    /// Sends a request that asks for another protocol, and returns the connection once the server has agreed. The
+    /// second value is the response's headers.
+    pub(crate) async fn upgrade(
+        &self,
+        request: Request,
+        timeout: Duration,
+    ) -> Result<(Upgraded, HeaderMap), RequestError> {
+        let client = if is_local(request.url()) { &self.local } else { &self.upgrading };
+        let client = (***client).as_ref().map_err(|reason| RequestError::Unsent(reason.clone()))?;
+        let connecting = async {
+            let response = client.execute(request).await.map_err(|error| request_error(&error))?;
+            if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                let status = response.status().as_u16();
+                return Err(RequestError::Unanswered(format!(
+                    "the server rejected the WebSocket with status {status}"
+                )));
+            }
+            let headers = response.headers().clone();
+            Ok((response.upgrade().await.map_err(|error| request_error(&error))?, headers))
+        };
+        let timed_out = |_| Err(RequestError::Unanswered("the request timed out".to_owned()));
+        tokio::time::timeout(timeout, connecting).await.unwrap_or_else(timed_out)
     }
 }
 
@@ -152,7 +213,12 @@ fn cause(error: &reqwest::Error) -> String {
     }
 }
 
-fn is_loopback(url: &Url) -> bool {
+fn is_local(url: &Url) -> bool {
+    url.scheme() == "http" && is_loopback(url)
+}
+
+/// True if the host of a URL is this machine.
+pub(crate) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     host == "localhost" || host.ends_with(".localhost") || address.is_ok_and(|address| address.is_loopback())

@@ -60,6 +60,12 @@ pub struct Incoming {
     pub timestamp_ms: u64,
     /// True if it looks like a command.
     pub is_command: bool,
+    /// Server that the chat belongs to, on platforms that group chats into servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// Ids of the sender's roles on that server.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sender_roles: Vec<String>,
 }
 
 impl Incoming {
@@ -189,6 +195,10 @@ pub struct Reaction {
     pub added: Vec<String>,
     /// Removed reactions.
     pub removed: Vec<String>,
+    /// Server that the chat belongs to, on platforms that have them.
+    pub server: Option<String>,
+    /// Ids of the sender's roles on that server.
+    pub sender_roles: Vec<String>,
     /// Time in milliseconds since the epoch.
     pub timestamp_ms: u64,
 }

@@ -6,20 +6,24 @@
 //! file or the clock, and nothing spawns a task: a channel receives for as long as its caller polls it.
 //!
 //! Start with [`channel`] (the trait) and [`incoming`]; then the rules in the order in which they apply to a message:
-//! [`access`] with [`mention`], [`pairing`], [`debounce`], [`history`], [`envelope`]; then [`telegram`] and
-//! [`webhook`].
+//! [`access`] with [`mention`], [`pairing`], [`debounce`], [`history`], [`envelope`]; then [`telegram`],
+//! [`discord`] and [`webhook`].
 #![warn(missing_docs)]
 
 pub mod access;
 pub mod channel;
 pub mod debounce;
+pub mod discord;
 pub mod envelope;
 pub mod history;
 mod http;
 pub mod incoming;
 pub mod mention;
+mod multipart;
 pub mod pairing;
 mod secret;
+mod socket;
+mod table;
 pub mod telegram;
 pub mod webhook;
 

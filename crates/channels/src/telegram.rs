@@ -5,7 +5,6 @@
 
 mod api;
 mod markup;
-mod multipart;
 mod poll;
 mod send;
 mod target;
@@ -20,13 +19,14 @@ use tokio::sync::OnceCell;
 
 pub use self::api::ROOT;
 use self::{
-    api::{Api, ApiCallError, FILE_DOWNLOAD, RepeatEffect},
+    api::{Api, ApiCallError, FILE_DOWNLOAD},
     poll::PollBackoff,
     target::TelegramTarget,
 };
 use crate::{
     AccountIdentity, Attachment, AttachmentSource, Channel, ChannelAction, ChannelCapabilities, ChannelError,
-    ConnectionState, Destination, HttpClients, MarkdownRendering, Outgoing, Receipt, Secret, Sink, http::RequestError,
+    ConnectionState, Destination, HttpClients, MarkdownRendering, Outgoing, Receipt, Secret, Sink,
+    http::{RepeatEffect, RequestError},
 };
 
 /// Id of the general topic, which every forum group has.

@@ -109,7 +109,7 @@ impl Webhook {
 
     fn parse_response(&self, answer: Result<ChannelHttpResponse, RequestError>) -> Result<Receipt, ChannelError> {
         let describe = |reason: &str| format!("webhook {}: {reason}", self.settings.account);
-        let ChannelHttpResponse { status, retry_after, body } = answer.map_err(|error| match error {
+        let ChannelHttpResponse { status, retry_after, body, .. } = answer.map_err(|error| match error {
             RequestError::Unsent(reason) => ChannelError::Unavailable(describe(&reason)),
             RequestError::Unanswered(reason) => ChannelError::Unknown(describe(&reason)),
             RequestError::TooLong => ChannelError::Unknown(describe("the response is too large")),

@@ -126,7 +126,7 @@ fn ids(list: &Value) -> Vec<String> {
 pub(crate) fn sender_id(channel: &str, entry: &str) -> Option<String> {
     let id = entry.split_once(':').filter(|(prefix, _)| [channel, "tg"].contains(prefix)).map_or(entry, |(_, id)| id);
     let is_id = match channel {
-        "telegram" => !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit()),
+        "telegram" | "discord" => !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit()),
         _ => !id.is_empty() && id != "*",
     };
     is_id.then(|| id.to_owned())
@@ -142,6 +142,7 @@ mod tests {
         assert_eq!(id("telegram", "4711").as_deref(), Some("4711"));
         assert_eq!(id("telegram", "tg:4711").as_deref(), Some("4711"));
         assert_eq!(id("telegram", "telegram:4711").as_deref(), Some("4711"));
+        assert_eq!((id("discord", "discord:4711").as_deref(), id("discord", "ann")), (Some("4711"), None));
         assert_eq!((id("telegram", "@ann"), id("telegram", "*"), id("webhook", "*")), (None, None, None));
         assert_eq!(id("webhook", "peer-1").as_deref(), Some("peer-1"));
     }

@@ -13,6 +13,8 @@ use tokio::{
 /// A received request.
 #[derive(Debug, Clone)]
 pub(crate) struct FakeHttpRequest {
+    /// Request method.
+    pub(crate) method: String,
     /// Request path.
     pub(crate) path: String,
     /// Headers, with names in lower case.
@@ -134,7 +136,8 @@ async fn read(stream: &mut BufReader<TcpStream>) -> io::Result<Option<FakeHttpRe
     if stream.read_line(&mut line).await? == 0 {
         return Ok(None);
     }
-    let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+    let mut words = line.split(' ').map(str::to_owned);
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let mut headers = Vec::new();
     loop {
         line.clear();
@@ -145,5 +148,5 @@ async fn read(stream: &mut BufReader<TcpStream>) -> io::Result<Option<FakeHttpRe
     let length = headers.iter().find(|(name, _)| name == "content-length");
     let mut body = vec![0; length.and_then(|(_, length)| length.parse().ok()).unwrap_or(0)];
     stream.read_exact(&mut body).await?;
-    Ok(Some(FakeHttpRequest { path, headers, body }))
+    Ok(Some(FakeHttpRequest { method, path, headers, body }))
 }

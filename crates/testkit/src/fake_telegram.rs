@@ -8,7 +8,6 @@
 mod bot;
 mod double;
 mod markup;
-mod multipart;
 
 use std::{
     io,
@@ -19,7 +18,10 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use self::bot::FakeBot;
-use crate::fake_http::{FakeHttpReply, FakeHttpRequest, FakeHttpServer};
+use crate::{
+    fake_form,
+    fake_http::{FakeHttpReply, FakeHttpRequest, FakeHttpServer},
+};
 
 /// Token of the only bot.
 pub const TOKEN: &str = "123456:fake-Token_of_the_testkit";
@@ -188,8 +190,8 @@ async fn answer(shared: Arc<TelegramShared>, request: FakeHttpRequest) -> FakeHt
     let Some(method) = request.path.strip_prefix(&format!("/bot{TOKEN}/")).map(str::to_owned) else {
         return denied(401, "Unauthorized");
     };
-    let call = match multipart::read(&request) {
-        Some((params, file)) => TelegramCall { method, params, file: Some(file) },
+    let call = match fake_form::read(&request) {
+        Some((params, files)) => TelegramCall { method, params, file: files.into_iter().next() },
         None => TelegramCall { method, params: serde_json::from_slice(&request.body).unwrap_or_default(), file: None },
     };
     let fault = shared.bot().record_call(&call);

@@ -132,7 +132,7 @@ fn lock(peer: &Mutex<WebhookPeer>) -> MutexGuard<'_, WebhookPeer> {
 
 impl WebhookPeer {
     fn answer(&mut self, request: FakeHttpRequest) -> FakeHttpReply {
-        let FakeHttpRequest { path, headers, body } = request;
+        let FakeHttpRequest { path, headers, body, .. } = request;
         let delivery = WebhookDelivery { path, headers, body };
         self.deliveries.push(delivery.clone());
         let body = delivery.json();

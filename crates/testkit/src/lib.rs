@@ -24,6 +24,7 @@
 
 pub mod channel_double;
 pub mod channel_sender;
+pub mod fake_discord;
 pub mod fake_provider;
 pub mod fake_telegram;
 pub mod fake_webhook;
@@ -42,9 +43,11 @@ pub mod workspace;
 
 mod client;
 mod clock;
+mod fake_form;
 mod fake_http;
 mod recorder;
 
+pub use fake_discord::FakeDiscord;
 pub use fake_provider::FakeProvider;
 pub use fake_telegram::FakeTelegram;
 pub use fake_webhook::FakeWebhook;

@@ -196,6 +196,7 @@ async fn logout(mut request: MethodRequest, context: ChannelMethods) -> Result<V
     let name = channel.trim().to_lowercase();
     let secrets: &[&str] = match name.as_str() {
         "telegram" => &["botToken", "tokenFile"],
+        "discord" => &["token", "tokenFile"],
         "webhook" => &["secret"],
         _ => return Err(ErrorShape::invalid(format!("unsupported channel: {name}"))),
     };

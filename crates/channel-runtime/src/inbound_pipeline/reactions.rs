@@ -53,9 +53,19 @@ impl InboundPipeline {
         if !is_wanted || reaction.added.is_empty() {
             return;
         }
-        let Reaction { event, account, peer, sender, message, added, timestamp_ms, .. } = reaction;
-        let incoming =
-            Incoming { event, account, peer, sender, timestamp_ms, was_mentioned: true, ..Incoming::default() };
+        let Reaction { event, account, peer, sender, message, added, timestamp_ms, server, sender_roles, .. } =
+            reaction;
+        let incoming = Incoming {
+            event,
+            account,
+            peer,
+            sender,
+            timestamp_ms,
+            server,
+            sender_roles,
+            was_mentioned: true,
+            ..Incoming::default()
+        };
         let sender = policy.sender(&incoming);
         let paired = tokio::task::block_in_place(|| self.pairing_store.approved(&policy.account)).unwrap_or_default();
         let caller = AccessRequest {

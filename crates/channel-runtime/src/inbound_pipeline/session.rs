@@ -118,6 +118,8 @@ impl InboundPipeline {
     fn origin(&self, policy: &ChannelPolicy, incoming: &Incoming, is_owner: bool) -> MessageOrigin {
         let kind = match incoming.peer.kind {
             PeerKind::Direct => routing::PeerKind::Direct,
+            // The chats of a server are channels, also in the session keys of OpenClaw.
+            PeerKind::Group if incoming.server.is_some() => routing::PeerKind::Channel,
             PeerKind::Group => routing::PeerKind::Group,
             PeerKind::Channel => routing::PeerKind::Channel,
         };
@@ -128,7 +130,7 @@ impl InboundPipeline {
         MessageOrigin {
             at: policy.account.clone(),
             peer: ChannelPeer { kind, id: incoming.peer.id.clone() },
-            guild: None,
+            guild: incoming.server.clone(),
             team: None,
             thread,
             is_owner,

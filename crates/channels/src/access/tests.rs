@@ -240,3 +240,63 @@ proptest! {
         prop_assert!(matches!(decision, AccessDecision::Drop(_) | AccessDecision::Pair), "{:?}", decision);
     }
 }
+
+/// Decision about a message of a member with the role `mod` in the chat `-100` of a server.
+fn decision_on_server(rules: &AccessRules, change: impl FnOnce(&mut Incoming)) -> AccessDecision {
+    let mut incoming = incoming_from(PeerKind::Group, "7");
+    (incoming.server, incoming.sender_roles) = (Some("s".to_owned()), vec!["mod".to_owned()]);
+    incoming.was_mentioned = true;
+    change(&mut incoming);
+    decision_on(rules, &incoming, &[])
+}
+
+#[test]
+fn the_rules_of_a_server_admit_its_members() {
+    let with = |group, server: GroupRules| AccessRules {
+        group,
+        servers: BTreeMap::from([("s".to_owned(), server)]),
+        ..AccessRules::default()
+    };
+    let admitted = AccessDecision::Admit { was_mentioned: true, may_command: false };
+    let no = AccessDecision::Drop;
+    let decide_with = |group, server: GroupRules| decision_on_server(&with(group, server), |_| {});
+    let open = GroupRules::default();
+    assert_eq!(decide_with(GroupPolicy::Allowlist, open.clone()), admitted, "without a list everyone is admitted");
+    assert_eq!(decide_with(GroupPolicy::Disabled, open.clone()), no(DropReason::Disabled));
+    let elsewhere =
+        |group| decision_on_server(&with(group, open.clone()), |incoming| incoming.server = Some("t".to_owned()));
+    assert_eq!([elsewhere(GroupPolicy::Allowlist), elsewhere(GroupPolicy::Open)], [no(DropReason::Group), admitted]);
+    let listed = |list: AllowList| GroupRules { allow_from: Some(list), ..GroupRules::default() };
+    let may_command = AccessDecision::Admit { was_mentioned: true, may_command: true };
+    for group in [GroupPolicy::Allowlist, GroupPolicy::Open] {
+        assert_eq!(decide_with(group, listed(list(&["8"]))), no(DropReason::Sender));
+        assert_eq!(decide_with(group, listed(list(&["7"]))), may_command);
+        assert_eq!(decide_with(group, listed(list(&["8"]).with_roles(["mod".to_owned()]))), may_command);
+    }
+}
+
+#[test]
+fn a_chat_of_a_server_has_rules_of_its_own() {
+    let chats = |entries: &[(&str, GroupRules)]| {
+        let topics = entries.iter().map(|(id, rules)| ((*id).to_owned(), rules.clone())).collect();
+        let server = GroupRules { topics, requires_mention: Some(false), ..GroupRules::default() };
+        AccessRules { servers: BTreeMap::from([("s".to_owned(), server)]), ..AccessRules::default() }
+    };
+    let quiet = |incoming: &mut Incoming| incoming.was_mentioned = false;
+    let admitted = AccessDecision::Admit { was_mentioned: false, may_command: false };
+    let asks = GroupRules { requires_mention: Some(true), ..GroupRules::default() };
+    let off = GroupRules { is_enabled: Some(false), ..GroupRules::default() };
+    let polite = GroupRules { ignores_other_mentions: Some(true), ..GroupRules::default() };
+    assert_eq!(decision_on_server(&chats(&[]), quiet), admitted);
+    assert_eq!(decision_on_server(&chats(&[("-100", asks.clone())]), quiet), AccessDecision::KeepAsContext);
+    assert_eq!(decision_on_server(&chats(&[("-200", asks)]), quiet), AccessDecision::Drop(DropReason::Group));
+    assert_eq!(decision_on_server(&chats(&[("*", off)]), quiet), AccessDecision::Drop(DropReason::Disabled));
+    let to_others = |incoming: &mut Incoming| (incoming.was_mentioned, incoming.mentions_others) = (false, true);
+    assert_eq!(decision_on_server(&chats(&[("*", polite)]), to_others), AccessDecision::KeepAsContext);
+    let rules = chats(&[("5", GroupRules::default())]);
+    let in_thread = |incoming: &mut Incoming| incoming.thread = Some("5".to_owned());
+    assert!(
+        matches!(decision_on_server(&rules, in_thread), AccessDecision::Admit { .. }),
+        "a thread can be listed itself"
+    );
+}

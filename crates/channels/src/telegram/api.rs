@@ -8,10 +8,10 @@ use reqwest::{
 };
 use serde_json::Value;
 
-use super::multipart::{EncodedForm, MultipartForm};
 use crate::{
     ChannelError, HttpClients, Secret,
-    http::{self, ChannelHttpResponse, REQUEST_TIMEOUT, RequestError},
+    http::{self, ChannelHttpResponse, REQUEST_TIMEOUT, RepeatEffect, RequestError},
+    multipart::{EncodedForm, MultipartForm},
     secret::excerpt,
 };
 
@@ -49,15 +49,6 @@ pub(crate) enum ApiCallError {
     InvalidResponse(u16),
 }
 
-/// Whether a method may be called twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RepeatEffect {
-    /// A repetition has no effect.
-    None,
-    /// A repetition would be visible, such as a duplicate message.
-    Visible,
-}
-
 impl ApiCallError {
     /// True if Telegram rejected our markup.
     pub(crate) fn is_markup(&self) -> bool {
@@ -87,10 +78,7 @@ impl ApiCallError {
     /// Converts it to a failure that tells the caller whether to retry.
     pub(crate) fn into_failure(self, method: &str, repeat_effect: RepeatEffect) -> ChannelError {
         let describe = |reason: &str| format!("Telegram, {method}: {reason}");
-        let ambiguous = |reason: String| match repeat_effect {
-            RepeatEffect::None => ChannelError::Unavailable(reason),
-            RepeatEffect::Visible => ChannelError::Unknown(reason),
-        };
+        let ambiguous = |reason: String| repeat_effect.ambiguous(reason);
         let is_invalid_token = self.is_invalid_token(method);
         match self {
             Self::NoResponse(RequestError::Unsent(reason)) => ChannelError::Unavailable(describe(&reason)),
@@ -224,7 +212,7 @@ impl Api {
         method: &str,
         answer: Result<ChannelHttpResponse, RequestError>,
     ) -> Result<Value, ApiCallError> {
-        let ChannelHttpResponse { status, retry_after, body } = answer.map_err(ApiCallError::NoResponse)?;
+        let ChannelHttpResponse { status, retry_after, body, .. } = answer.map_err(ApiCallError::NoResponse)?;
         tracing::debug!(method, status, "Telegram answered");
         let mut body: Value = match serde_json::from_slice(&body) {
             Ok(Value::Object(body)) => Value::Object(body),

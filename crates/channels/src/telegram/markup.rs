@@ -4,7 +4,6 @@
 //! therefore never split a tag, and the plain fallback, used when Telegram rejects the HTML, has the same content.
 
 mod rich;
-mod table;
 
 use unicode_segmentation::UnicodeSegmentation;
 

@@ -5,13 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::{
-    BotIdentity, ConnectionTiming, Telegram,
-    api::{ApiCallError, RepeatEffect},
-    target::params,
-    update,
-};
-use crate::{Batch, ChannelError, ConnectionState, Sink};
+use super::{BotIdentity, ConnectionTiming, Telegram, api::ApiCallError, target::params, update};
+use crate::{Batch, ChannelError, ConnectionState, Sink, http::RepeatEffect};
 
 /// Maximum number of updates per batch.
 const MAX_BATCH: usize = 100;

@@ -7,12 +7,15 @@ use tokio::time::sleep;
 
 use super::{
     Telegram,
-    api::{ApiCallError, RepeatEffect},
+    api::ApiCallError,
     markup::{self, MessagePart},
-    multipart::MultipartForm,
     target::{TelegramTarget, params},
 };
-use crate::{ChannelAction, ChannelError, Media, Outgoing, Poll, Receipt};
+use crate::{
+    ChannelAction, ChannelError, Media, Outgoing, Poll, Receipt,
+    http::RepeatEffect,
+    multipart::{FormFile, MultipartForm},
+};
 
 /// Maximum size of an image sent as a photo.
 const MAX_PHOTO_BYTES: usize = 10 << 20;
@@ -230,8 +233,8 @@ impl SendContext<'_> {
         match options.file {
             Some((field, Media::Bytes { name, mime, bytes })) => {
                 let mime = mime.clone().unwrap_or_else(|| "application/octet-stream".to_owned());
-                let form =
-                    MultipartForm { params: request_params, field, name: name.clone(), mime, bytes: bytes.clone() };
+                let file = FormFile { field: field.to_owned(), name: name.clone(), mime, bytes: bytes.clone() };
+                let form = MultipartForm { params: request_params, files: vec![file] };
                 self.telegram.api.upload(method, &form).await
             }
             Some((_, Media::Url(_))) | None => self.telegram.api.call(method, &Value::Object(request_params)).await,

@@ -71,6 +71,7 @@ impl UpdateMessage<'_> {
             timestamp_ms: millis(&message["date"]),
             is_command,
             peer,
+            ..Incoming::default()
         })
     }
 
@@ -274,6 +275,8 @@ fn reacted(reaction: &Value, event: String, account: &str) -> Option<Reaction> {
         message: reaction["message_id"].as_i64()?.to_string(),
         added: without(&now, &before),
         removed: without(&before, &now),
+        server: None,
+        sender_roles: Vec::new(),
         timestamp_ms: millis(&reaction["date"]),
     })
 }

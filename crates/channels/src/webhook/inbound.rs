@@ -203,10 +203,9 @@ fn read(body: InboundBody, account: &str, now_ms: u64) -> Result<Incoming, &'sta
         was_mentioned: mentioned || reply_to.as_ref().is_some_and(|quoted| quoted.is_ours),
         reply_to,
         thread,
-        mentions_others: false,
         media,
-        album: None,
         timestamp_ms: timestamp.unwrap_or(now_ms),
+        ..Incoming::default()
     })
 }
 

@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
+use crate::discord;
 use crate::support::{SECRET, bot, peer, telegram_at, text_message, webhook_at};
-use homard_channels::{Channel, ChannelError, HttpClients, telegram::Telegram};
-use homard_testkit::{FakeTelegram, FakeWebhook, fake_telegram, fake_webhook};
+use homard_channels::{Channel, ChannelError, HttpClients, discord::Discord, telegram::Telegram};
+use homard_testkit::{
+    FakeDiscord, FakeTelegram, FakeWebhook,
+    fake_discord::{self, DiscordFault, SEND},
+    fake_telegram, fake_webhook,
+};
 
 /// Faults that can happen on any platform.
 #[derive(Debug, Clone, Copy)]
@@ -59,6 +64,36 @@ impl Platform for FakeTelegram {
 
     fn secret(&self) -> &'static str {
         fake_telegram::TOKEN
+    }
+}
+
+impl Platform for FakeDiscord {
+    fn channel(&self) -> Box<dyn Channel> {
+        Box::new(discord::bot(self))
+    }
+
+    fn unreachable(&self) -> Box<dyn Channel> {
+        let settings = discord::discord_at("http://127.0.0.1:1".to_owned());
+        Box::new(Discord::new(HttpClients::default(), settings).unwrap())
+    }
+
+    fn inject(&self, injected: InjectedFault) {
+        let fault = match injected {
+            InjectedFault::Later(seconds) => DiscordFault::Flood(seconds as f64),
+            InjectedFault::Refusal => DiscordFault::Denied(403, 50007, "Cannot send messages to this user"),
+            InjectedFault::Busy => DiscordFault::Denied(503, 0, "Service Unavailable"),
+            InjectedFault::Cut => DiscordFault::Cut,
+            InjectedFault::AcceptThenDrop => DiscordFault::AcceptThenDrop,
+        };
+        Self::add_fault(self, SEND, fault);
+    }
+
+    fn messages(&self) -> Vec<String> {
+        Self::visible_messages(self).into_iter().map(|seen| seen.text).collect()
+    }
+
+    fn secret(&self) -> &'static str {
+        fake_discord::TOKEN
     }
 }
 
@@ -138,6 +173,11 @@ async fn conforms(platform: &impl Platform) {
 #[tokio::test]
 async fn telegram_conforms() {
     conforms(&FakeTelegram::start().await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn discord_conforms() {
+    conforms(&FakeDiscord::start().await.unwrap()).await;
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests may")]
 
 mod conformance;
+mod discord;
 mod receive;
 mod support;
 mod telegram;

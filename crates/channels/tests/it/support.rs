@@ -57,6 +57,10 @@ impl RecordingSink {
         self.lock().notes.clone()
     }
 
+    pub(crate) fn events(&self) -> Vec<ChannelEvent> {
+        self.lock().events.clone()
+    }
+
     pub(crate) fn ids(&self) -> Vec<String> {
         self.lock().events.iter().map(|event| event.id().to_owned()).collect()
     }

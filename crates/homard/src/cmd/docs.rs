@@ -21,6 +21,7 @@ const PAGES: [(&str, &str); 38] = [
     ("compatibility", include_str!("../../../../docs/compatibility.md")),
     ("configuration", include_str!("../../../../docs/configuration.md")),
     ("context", include_str!("../../../../docs/context.md")),
+    ("discord", include_str!("../../../../docs/channels/discord.md")),
     ("doctor", include_str!("../../../../docs/doctor.md")),
     ("durability", include_str!("../../../../docs/durability.md")),
     ("gateway", include_str!("../../../../docs/gateway.md")),

@@ -1,6 +1,7 @@
 //! Chat platforms through the binary, over real HTTP: a fake Bot API, a fake peer of the webhook channel, a fake model.
 
 mod deliver;
+mod discord;
 mod drafts;
 mod egress;
 mod http_routes;

@@ -650,7 +650,7 @@ async fn each_protocol_version_gets_its_own_fields() {
 fn a_channel_that_is_not_supported_is_a_warning_at_every_start() {
     let home = Home::new();
     home.configure(
-        "{channels: {discord: {enabled: true}, slack: {accounts: {work: {}}}, signal: {enabled: false}, \
+        "{channels: {imessage: {enabled: true}, slack: {accounts: {work: {}}}, signal: {enabled: false}, \
          defaults: {}, telegram: {enabled: false}}}",
     );
     let warning_for = |name: &str| {
@@ -667,7 +667,7 @@ fn a_channel_that_is_not_supported_is_a_warning_at_every_start() {
         let table = gateway.end().1;
         let log = fs::read_to_string(&log).unwrap();
         for text in [&validate.stdout, &doctor.stdout, &status, &table, &log] {
-            assert!(text.contains(&warning_for("discord")) && text.contains(&warning_for("slack")), "{text}");
+            assert!(text.contains(&warning_for("imessage")) && text.contains(&warning_for("slack")), "{text}");
             assert!(!text.contains("channels.signal") && !text.contains("channels.defaults is not"), "{text}");
         }
     }

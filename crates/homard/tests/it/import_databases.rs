@@ -31,7 +31,7 @@ pub(crate) fn openclaw_of_2026_9(server: &str) -> TempDir {
     let config = json!({
         "gateway": {"auth": {"mode": "token", "token": "throw-away-token"}, "trustedProxies": ["127.0.0.9"]},
         "agents": {"defaults": {"model": "fake/m"}}, "models": {"providers": {"fake": provider}},
-        "channels": {"telegram": {"enabled": false, "botToken": "123456:fake-token", "dmPolicy": "pairing"}, "discord": {}},
+        "channels": {"telegram": {"enabled": false, "botToken": "123456:fake-token", "dmPolicy": "pairing"}, "imessage": {}},
     });
     fs::write(root.path().join("openclaw.json"), config.to_string()).unwrap();
     root
@@ -51,7 +51,7 @@ async fn the_state_of_2026_9_works_after_the_import() {
     assert_eq!(counts(&import(&home, &from, &[]), "same"), [2, 2, 2, 1, 1, 1]);
     assert_eq!(files(from.0.path()), before);
     let warnings = report["warnings"].to_string();
-    assert!(warnings.contains("channels.discord: is not supported"), "{warnings}");
+    assert!(warnings.contains("channels.imessage: is not supported"), "{warnings}");
     assert!(warnings.contains("jobs that OpenClaw runs for itself are not imported (3)"), "{warnings}");
 
     // An existing conversation continues, and is answered.

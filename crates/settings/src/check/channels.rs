@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use homard_channels::access::DmPolicy;
+use homard_config::path::Path;
 use homard_proto::{ChannelAccount, IdIssuer, SenderPattern};
 
 use super::{FoundProblems, key};
 use crate::{
     Config,
-    channel_kinds::{CHANNEL_KINDS, issuer},
-    channels::{Channel, DEFAULT_ACCOUNT, Id},
+    channel_kinds::{CHANNEL_KINDS, issuer, label, sender_entry},
+    channels::{Account, Channel, DEFAULT_ACCOUNT, Id},
 };
 
 /// Keys of `channels` that are not channels.
@@ -67,10 +68,12 @@ pub(super) fn channel_warnings(config: &Config) -> FoundProblems {
         for (account, config) in channel.resolved_accounts() {
             let is_named = channel.accounts.keys().any(|known| known.trim().to_lowercase() == account);
             let path = if is_named { section.key("accounts").key(&account) } else { section.clone() };
-            let patterns: Vec<_> = config.allow_from.iter().flatten().map(|id| SenderPattern::parse(&id.0)).collect();
-            if config.dm_policy.is_some_and(|word| word.0 == DmPolicy::Open)
-                && !patterns.contains(&SenderPattern::Anyone)
-            {
+            let entries = config.direct_senders().into_iter().flatten();
+            let patterns: Vec<_> = entries.map(|id| SenderPattern::parse(sender_entry(&kind, &id.0))).collect();
+            if kind == "discord" {
+                found.extend(server_warnings(&path, &config));
+            }
+            if config.direct_policy() == DmPolicy::Open && !patterns.contains(&SenderPattern::Anyone) {
                 let message =
                     "is open, but only to the senders in allowFrom; to allow all senders, add \"*\" to allowFrom";
                 found.push((path.key("dmPolicy"), message.to_owned()));
@@ -79,17 +82,24 @@ pub(super) fn channel_warnings(config: &Config) -> FoundProblems {
                 SenderPattern::One { id, .. } => Some(id),
                 SenderPattern::Anyone => None,
             });
-            let mut ids = ids.filter(|id| kind == "telegram" && id.starts_with('@'));
+            let is_name = |id: &&String| match kind.as_str() {
+                "telegram" => id.starts_with('@'),
+                "discord" => !is_discord_id(id),
+                _ => false,
+            };
+            let mut ids = ids.filter(is_name);
             if let Some(name) = ids.next() {
-                let message =
-                    format!("has {name}, which matches no sender: Telegram identifies senders by numeric ids only");
+                let message = format!(
+                    "has {name}, which matches no sender: {} identifies senders by numeric ids only",
+                    label(&kind)
+                );
                 found.push((path.key("allowFrom"), message));
             }
             let at = ChannelAccount::new(&kind, &account, issuer(&kind), false);
             let lists = [("allowFrom", &config.allow_from), ("groupAllowFrom", &config.group_allow_from)];
             for (list, entries) in lists {
                 let is_elsewhere = |entry: &&Id| {
-                    let pattern = SenderPattern::parse(&entry.0);
+                    let pattern = SenderPattern::parse(sender_entry(&kind, &entry.0));
                     pattern != SenderPattern::Anyone && pattern.in_own_list(&at).is_none()
                 };
                 if let Some(entry) = entries.iter().flatten().find(is_elsewhere) {
@@ -109,6 +119,46 @@ pub(super) fn channel_warnings(config: &Config) -> FoundProblems {
         found.push((key("commands").key("ownerAllowFrom"), message.to_owned()));
     }
     found
+}
+
+/// Returns the servers, channels, users and roles of a Discord account that are not named by their ids.
+fn server_warnings(path: &Path, account: &Account) -> FoundProblems {
+    let mut found = FoundProblems::new();
+    let mut check = |path: Path, id: &str, what: &str| {
+        if id.trim() != "*" && !is_discord_id(sender_entry("discord", id)) {
+            let message = format!(
+                "names the {what} {id:?}, which matches nothing: use its numeric id (in Discord: User Settings, \
+                 Advanced, Developer Mode; then Copy ID in the menu of the {what})"
+            );
+            found.push((path, message));
+        }
+    };
+    for (id, guild) in account.guilds.iter().flatten() {
+        let guild_path = path.key("guilds").key(id);
+        check(guild_path.clone(), id, "server");
+        for user in guild.users.iter().flatten() {
+            check(guild_path.key("users"), &user.0, "user");
+        }
+        for role in guild.roles.iter().flatten() {
+            check(guild_path.key("roles"), &role.0, "role");
+        }
+        for (id, channel) in &guild.channels {
+            let channel_path = guild_path.key("channels").key(id);
+            check(channel_path.clone(), id, "channel");
+            for user in channel.users.iter().flatten() {
+                check(channel_path.key("users"), &user.0, "user");
+            }
+            for role in channel.roles.iter().flatten() {
+                check(channel_path.key("roles"), &role.0, "role");
+            }
+        }
+    }
+    found
+}
+
+/// True if a text is an id of Discord.
+fn is_discord_id(id: &str) -> bool {
+    !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Returns the owners on a channel with several accounts that do not name their account.
@@ -154,6 +204,26 @@ mod tests {
         ] {
             assert_eq!(warnings.iter().any(|line| line.contains(part)), is_warned, "{part}: {warnings:?}");
         }
+    }
+
+    #[test]
+    fn names_on_discord_are_warnings() {
+        let text = "{channels: {discord: {token: 't', allowFrom: ['ann', 'user:7', '<@8>'], guilds: {
+            friends: {}, '1': {users: ['9', 'bob'], roles: ['mod', '3'], channels: {general: {}, '2': {}, '*': {}}}}}}}";
+        let warnings: Vec<_> =
+            Config::read(Path::new("homard.json"), text).warnings.iter().map(ToString::to_string).collect();
+        for (part, is_warned) in [
+            ("channels.discord.allowFrom has ann, which matches no sender: Discord identifies", true),
+            ("channels.discord.guilds.friends names the server \"friends\"", true),
+            ("guilds.1.users names the user \"bob\"", true),
+            ("guilds.1.roles names the role \"mod\"", true),
+            ("guilds.1.channels.general names the channel", true),
+            ("guilds.1 names", false),
+            ("user:7", false),
+        ] {
+            assert_eq!(warnings.iter().any(|line| line.contains(part)), is_warned, "{part}: {warnings:?}");
+        }
+        assert_eq!(warnings.len(), 5, "{warnings:?}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::Text;
 pub use homard_proto::identity::DEFAULT_ACCOUNT;
 
 /// Keys of an account's credentials.
-const CREDENTIALS: [&str; 3] = ["botToken", "tokenFile", "secret"];
+const CREDENTIALS: [&str; 4] = ["botToken", "token", "tokenFile", "secret"];
 
 /// Defines the two places for account settings: the channel itself, and each of its accounts.
 macro_rules! accounts {
@@ -66,9 +66,11 @@ accounts! {
     name: String,
     /// Telegram: bot token. Default: the variable TELEGRAM_BOT_TOKEN, for the only account.
     bot_token: Text,
-    /// Telegram: path of a file that contains the bot token.
+    /// Discord: bot token. Default: the variable DISCORD_BOT_TOKEN, for the only account.
+    token: Text,
+    /// Path of a file that contains the bot token.
     token_file: Text,
-    /// Telegram: base URL of the Bot API server, if you run your own.
+    /// Base URL of the platform's API, if it is not the usual one: Telegram's Bot API server, or Discord's API.
     api_root: String,
     /// Telegram: public URL to which Telegram pushes updates. If not set, updates are polled.
     webhook_url: String,
@@ -76,6 +78,18 @@ accounts! {
     webhook_secret: Text,
     /// Telegram: show a preview of links in messages. Default: true.
     link_preview: bool,
+    /// Discord: hide the previews of links in messages. Default: false.
+    suppress_embeds: bool,
+    /// Discord: servers whose messages are read, by id; `*` for all others.
+    guilds: BTreeMap<String, Guild>,
+    /// Discord: direct messages, in the form of older versions.
+    dm: DirectMessages,
+    /// Discord: maximum number of lines in a message; a longer text is split. Default: 17.
+    max_lines_per_message: usize,
+    /// Discord: slash commands.
+    commands: ChannelCommands,
+    /// Discord: how slash commands are acknowledged.
+    slash_command: SlashCommand,
     /// Webhook: shared secret for the signatures of both sides, 16 characters or more.
     secret: Text,
     /// Webhook: URL to which replies are sent. If not set, the peer can only send messages.
@@ -203,6 +217,20 @@ impl JsonSchema for Streaming {
 }
 
 impl Account {
+    /// Returns who may send direct messages.
+    pub fn direct_policy(&self) -> DmPolicy {
+        let older = self.dm.as_ref();
+        if older.and_then(|older| older.enabled) == Some(false) {
+            return DmPolicy::Disabled;
+        }
+        self.dm_policy.or_else(|| older?.policy).map(|word| word.0).unwrap_or_default()
+    }
+
+    /// Returns the senders that may write direct messages.
+    pub fn direct_senders(&self) -> Option<&Vec<Id>> {
+        self.allow_from.as_ref().or_else(|| self.dm.as_ref()?.allow_from.as_ref())
+    }
+
     /// Returns how replies are streamed, if they are.
     pub fn streaming_mode(&self) -> Option<StreamingMode> {
         self.streaming.or(self.stream_mode).and_then(|streaming| streaming.0)
@@ -232,6 +260,114 @@ pub struct Group {
     pub topics: BTreeMap<String, Topic>,
 }
 
+/// Settings of a Discord server.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Guild {
+    /// Only respond to messages that are addressed to the agent. Default: true.
+    pub require_mention: Option<bool>,
+    /// Do not respond to messages that mention only others. Default: false.
+    pub ignore_other_mentions: Option<bool>,
+    /// User ids that may write on this server. Default: all members, unless `roles` is set.
+    pub users: Option<Vec<Id>>,
+    /// Ids of roles whose members may write on this server.
+    pub roles: Option<Vec<Id>>,
+    /// Channels whose messages are read, by id; `*` for all others. Default: all channels.
+    #[serde(deserialize_with = "super::named_objects")]
+    pub channels: BTreeMap<String, GuildChannel>,
+}
+
+/// Settings of a channel of a Discord server, and of its threads. Unset keys are taken from the server.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct GuildChannel {
+    /// Read messages of this channel. Default: true.
+    pub enabled: Option<bool>,
+    /// Older name of `enabled`.
+    pub allow: Option<bool>,
+    /// Only respond to messages that are addressed to the agent.
+    pub require_mention: Option<bool>,
+    /// Do not respond to messages that mention only others.
+    pub ignore_other_mentions: Option<bool>,
+    /// User ids that may write in this channel.
+    pub users: Option<Vec<Id>>,
+    /// Ids of roles whose members may write in this channel.
+    pub roles: Option<Vec<Id>>,
+}
+
+/// Direct messages, as older versions configured them.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct DirectMessages {
+    /// Read direct messages. Default: true.
+    pub enabled: Option<bool>,
+    /// Older name of `dmPolicy`.
+    pub policy: Option<Word<DmPolicy>>,
+    /// Older name of `allowFrom`.
+    pub allow_from: Option<Vec<Id>>,
+}
+
+/// Commands that the platform offers while a user types.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ChannelCommands {
+    /// Register the commands with the platform. Default: true.
+    pub native: Option<Switch>,
+}
+
+/// Acknowledgements of slash commands.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct SlashCommand {
+    /// Only the user who invoked the command sees the acknowledgement. Default: true.
+    pub ephemeral: Option<bool>,
+}
+
+/// A boolean, or `auto` for the default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Switch(pub Option<bool>);
+
+impl<'de> Deserialize<'de> for Switch {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl Visitor<'_> for Either {
+            type Value = Switch;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("true, false or auto")
+            }
+
+            fn visit_bool<E: de::Error>(self, is_enabled: bool) -> Result<Switch, E> {
+                Ok(Switch(Some(is_enabled)))
+            }
+
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<Switch, E> {
+                match word.trim() {
+                    "auto" => Ok(Switch(None)),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(word), &self)),
+                }
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl JsonSchema for Switch {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Switch".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": ["boolean", "string"], "description": "true, false or auto."})
+    }
+}
+
 /// Settings of a topic in a group. Unset keys are taken from the group.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
@@ -252,7 +388,7 @@ impl Channel {
     pub fn resolved_accounts(&self) -> BTreeMap<String, Account> {
         let named = self.accounts.iter().map(|(name, account)| (name.trim().to_lowercase(), self.filled(account)));
         let mut accounts: BTreeMap<String, Account> = named.collect();
-        let has_own = self.bot_token.is_some() || self.token_file.is_some() || self.secret.is_some();
+        let has_own = [&self.bot_token, &self.token, &self.token_file, &self.secret].iter().any(|text| text.is_some());
         let has_broken_credential = self.faults.iter().any(|(key, _)| CREDENTIALS.contains(&key.as_str()));
         if accounts.is_empty() || has_own || has_broken_credential {
             accounts.entry(DEFAULT_ACCOUNT.to_owned()).or_insert_with(|| self.filled(&Account::default()));
@@ -263,7 +399,7 @@ impl Channel {
     /// Returns why an account cannot be used because of a fault in the channel's settings. An account with its own
     /// credential does not need the channel's.
     fn inherited_fault(&self, own: &Account) -> Option<String> {
-        let has_own = own.bot_token.is_some() || own.token_file.is_some() || own.secret.is_some();
+        let has_own = [&own.bot_token, &own.token, &own.token_file, &own.secret].iter().any(|text| text.is_some());
         let counts = |(key, _): &&(String, String)| !has_own || !CREDENTIALS.contains(&key.as_str());
         self.faults.iter().find(counts).map(|(_, why)| why.clone())
     }
@@ -335,7 +471,8 @@ impl FixedValues for ThreadMode {
     const WORDS: &'static [&'static str] = &["off", "first", "all"];
 
     fn parse(word: &str) -> Option<Self> {
-        Self::parse(word)
+        // `batched` of OpenClaw quotes the first message of a batch.
+        if word.trim() == "batched" { Some(Self::First) } else { Self::parse(word) }
     }
 }
 
@@ -366,6 +503,23 @@ mod tests {
         assert_eq!(names("{}"), ["default"]);
         assert_eq!(names("{botToken: 'a', accounts: {b: {botToken: 'b'}}}"), ["b", "default"]);
         assert_eq!(names("{accounts: {b: {botToken: 'b'}, c: {}}}"), ["b", "c"]);
+    }
+
+    #[test]
+    fn the_keys_of_discord_are_read_in_their_present_and_older_form() {
+        let text = "{token: 't', guilds: {'1': {users: [7], roles: ['8'], channels: {'2': {allow: false}, '3': {}}}},
+            dm: {policy: 'allowlist', allowFrom: ['9']}, replyToMode: 'batched', commands: {native: 'auto'}}";
+        let account = channel(text).resolved_accounts().remove("default").unwrap();
+        assert_eq!(account.direct_policy(), DmPolicy::Allowlist);
+        assert_eq!(account.direct_senders(), Some(&vec![Id("9".to_owned())]));
+        assert_eq!(account.reply_to_mode, Some(Word(ThreadMode::First)));
+        assert_eq!(account.commands.unwrap().native, Some(Switch(None)));
+        let guild = &account.guilds.unwrap()["1"];
+        assert_eq!((guild.users.clone(), guild.channels["2"].allow), (Some(vec![Id("7".to_owned())]), Some(false)));
+        let off = channel("{dmPolicy: 'open', dm: {enabled: false}}").resolved_accounts().remove("default").unwrap();
+        assert_eq!(off.direct_policy(), DmPolicy::Disabled);
+        let config = Config::read(std::path::Path::new("x"), "{channels: {discord: {commands: {native: 'yes'}}}}");
+        assert!(!config.problems.is_empty() || !config.warnings.is_empty());
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
-use super::{escaped, table::Table};
+use super::escaped;
+use crate::table::Table;
 
 /// Maximum nesting depth of styles; deeper ones are ignored.
 const MAX_DEPTH: usize = 8;

@@ -17,15 +17,15 @@ use crate::{cli_error::CliError, render};
 /// A channel to be set up.
 #[derive(Debug, clap::Args)]
 pub(super) struct Add {
-    /// Channel, such as telegram, webhook, irc or matrix
+    /// Channel, such as telegram, discord, webhook, irc or matrix
     channel: String,
     /// Channels of OpenClaw's packages: a key of the channel's section and its value; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     values: Vec<String>,
-    /// Telegram: bot token from @BotFather
+    /// Telegram, Discord: bot token, from @BotFather or from the Discord Developer Portal
     #[arg(long, value_name = "TEXT")]
     token: Option<String>,
-    /// Telegram: file that contains the token, to keep it out of the config
+    /// Telegram, Discord: file that contains the token, to keep it out of the config
     #[arg(long, value_name = "FILE", conflicts_with = "token")]
     token_file: Option<String>,
     /// Webhook: shared signing secret
@@ -49,6 +49,39 @@ pub(super) struct Remove {
     account: Option<String>,
 }
 
+/// The token of a platform's bot: its key, its form, and where to get it.
+struct BotToken {
+    key: &'static str,
+    is_token: fn(&str) -> bool,
+    malformed: &'static str,
+    missing: &'static str,
+}
+
+const TELEGRAM: BotToken = BotToken {
+    key: "botToken",
+    is_token: |token| {
+        let parts = token.split_once(':');
+        parts.is_some_and(|(id, rest)| id.bytes().all(|byte| byte.is_ascii_digit()) && rest.len() > 10)
+    },
+    malformed: "--token does not look like a bot's token, such as 123456:ABC…; copy the whole line from @BotFather",
+    missing: "--token is missing; send /newbot to @BotFather in Telegram, and pass the token from its reply",
+};
+
+const DISCORD: BotToken = BotToken {
+    key: "token",
+    is_token: |token| {
+        let fits = |part: &str| {
+            !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+        };
+        let parts: Vec<&str> = token.split('.').collect();
+        parts.len() == 3 && parts.into_iter().all(fits)
+    },
+    malformed: "--token does not look like a bot's token, which has three parts with dots between them; on the page Bot \
+                of the Discord Developer Portal, press Reset Token and copy what it shows",
+    missing: "--token is missing; create an application at https://discord.com/developers/applications, press Reset \
+              Token on its page Bot, and pass what it shows; see: homard docs discord",
+};
+
 /// Returns the normalized name of a known channel.
 fn known_channel(channel: &str) -> Result<String, CliError> {
     let name = channel.trim().to_lowercase();
@@ -56,7 +89,7 @@ fn known_channel(channel: &str) -> Result<String, CliError> {
         return Ok(name);
     }
     let all: Vec<_> = CHANNEL_KINDS.iter().map(|(known, _)| *known).collect();
-    Err(CliError::usage(format!("unknown channel \"{name}\"; supported channels are {}", all.join(" and "))))
+    Err(CliError::usage(format!("unknown channel \"{name}\"; supported channels are {}", all.join(", "))))
 }
 
 fn section(channel: &str, account: Option<&str>) -> Result<Path, CliError> {
@@ -78,30 +111,26 @@ impl Add {
         let (token, file) = (credential(&self.token), credential(&self.token_file));
         let (secret, url) = (credential(&self.secret), credential(&self.url));
         match channel {
-            "telegram" => {
+            "telegram" | "discord" => {
                 if secret.is_some() || url.is_some() {
-                    return Err(CliError::usage("--secret and --url are for webhook; telegram takes --token"));
+                    let message = format!("--secret and --url are for webhook; {channel} takes --token");
+                    return Err(CliError::usage(message));
                 }
-                let is_token = |token: &String| {
-                    token.starts_with("${")
-                        || token
-                            .split_once(':')
-                            .is_some_and(|(id, rest)| id.bytes().all(|b| b.is_ascii_digit()) && rest.len() > 10)
-                };
+                let bot = if channel == "telegram" { &TELEGRAM } else { &DISCORD };
                 match (token, file) {
-                    (Some(token), _) if !is_token(&token) => Err(CliError::usage(
-                        "--token does not look like a bot's token, such as 123456:ABC…; copy the whole line from @BotFather",
-                    )),
-                    (Some(token), _) => Ok(vec![("botToken", json!(token))]),
+                    (Some(token), _) if !token.starts_with("${") && !(bot.is_token)(&token) => {
+                        Err(CliError::usage(bot.malformed))
+                    }
+                    (Some(token), _) => Ok(vec![(bot.key, json!(token))]),
                     (None, Some(file)) => Ok(vec![("tokenFile", json!(file))]),
-                    (None, None) => Err(CliError::usage(
-                        "--token is missing; send /newbot to @BotFather in Telegram, and pass the token from its reply",
-                    )),
+                    (None, None) => Err(CliError::usage(bot.missing)),
                 }
             }
             _ => {
                 if token.is_some() || file.is_some() {
-                    return Err(CliError::usage("--token is for telegram; webhook takes --secret and --url"));
+                    return Err(CliError::usage(
+                        "--token is for telegram and discord; webhook takes --secret and --url",
+                    ));
                 }
                 let secret = secret.filter(|secret| secret.starts_with("${") || secret.len() >= 16);
                 let secret = secret.ok_or_else(|| {
@@ -149,6 +178,9 @@ impl Add {
         let next = match channel.as_str() {
             "telegram" => {
                 "next: send a message to your bot in Telegram, and approve the pairing code from its reply: homard pairing approve telegram CODE"
+            }
+            "discord" => {
+                "next: enable the Message Content Intent and invite the bot (see: homard docs discord), send it a direct message, and approve the pairing code from its reply: homard pairing approve discord CODE"
             }
             _ => "next: add the permitted senders to allowFrom; see: homard docs webhook",
         };

@@ -43,8 +43,8 @@ fn state(channel: &str, account: &Account, is_known: bool) -> String {
         (false, ..) => "not supported yet".to_owned(),
         (true, Some(false), ..) => "off".to_owned(),
         (true, _, Some(fault), _) => format!("down: {fault}"),
-        (true, _, None, Some((_, remedy))) if channel == "telegram" => format!("no token: {remedy}"),
-        (true, _, None, Some((_, remedy))) => format!("no secret: {remedy}"),
+        (true, _, None, Some((_, remedy))) if channel == "webhook" => format!("no secret: {remedy}"),
+        (true, _, None, Some((_, remedy))) => format!("no token: {remedy}"),
         (true, _, None, None) => "configured".to_owned(),
     }
 }

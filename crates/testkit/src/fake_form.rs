@@ -1,30 +1,30 @@
-//! Parser for multipart forms with a file.
+//! Parser for multipart forms with files.
 
 use serde_json::{Map, Value, json};
 
 use crate::fake_http::FakeHttpRequest;
 
 /// A file of a form: parameter, file name and bytes.
-type FormFile = (String, String, Vec<u8>);
+pub(crate) type FormFile = (String, String, Vec<u8>);
 
-/// Returns the parameters and the file of a form; `None` if the request has no form.
-pub(super) fn read(request: &FakeHttpRequest) -> Option<(Value, FormFile)> {
+/// Returns the parameters and the files of a form; `None` if the request has no form.
+pub(crate) fn read(request: &FakeHttpRequest) -> Option<(Value, Vec<FormFile>)> {
     let boundary = request.header("content-type")?.strip_prefix("multipart/form-data; boundary=")?;
     let boundary = format!("--{boundary}").into_bytes();
-    let (mut params, mut file) = (Map::new(), None);
+    let (mut params, mut files) = (Map::new(), Vec::new());
     for part in split(&request.body, &boundary) {
         let at = part.windows(4).position(|window| window == b"\r\n\r\n")?;
         let head = String::from_utf8_lossy(&part[..at]).into_owned();
         let body = part[at + 4..].strip_suffix(b"\r\n")?;
         let name = quoted(&head, " name=\"")?;
         match quoted(&head, "filename=\"") {
-            Some(file_name) => file = Some((name, file_name, body.to_vec())),
+            Some(file_name) => files.push((name, file_name, body.to_vec())),
             None => {
                 params.insert(name, json!(String::from_utf8_lossy(body)));
             }
         }
     }
-    Some((Value::Object(params), file?))
+    Some((Value::Object(params), files))
 }
 
 /// Returns the parts between boundaries, without preamble and epilogue.

@@ -7,30 +7,30 @@ const MAX_COLUMN_WIDTH: usize = 40;
 
 /// Cells of a table.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub(super) fn begin_row(&mut self) {
+    pub(crate) fn begin_row(&mut self) {
         self.rows.push(Vec::new());
     }
 
-    pub(super) fn begin_cell(&mut self) {
+    pub(crate) fn begin_cell(&mut self) {
         if let Some(row) = self.rows.last_mut() {
             row.push(String::new());
         }
     }
 
     /// Appends to the current cell. A cell is one line.
-    pub(super) fn push(&mut self, text: &str) {
+    pub(crate) fn push(&mut self, text: &str) {
         if let Some(cell) = self.rows.last_mut().and_then(|row| row.last_mut()) {
             cell.extend(text.chars().map(|c| if c == '\n' { ' ' } else { c }));
         }
     }
 
     /// Renders the table with a line below its header.
-    pub(super) fn write(&self) -> String {
+    pub(crate) fn write(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));

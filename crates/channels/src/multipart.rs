@@ -2,13 +2,20 @@
 
 use serde_json::{Map, Value};
 
-/// A form with one file.
+/// A form with files.
 #[derive(Debug)]
 pub(crate) struct MultipartForm {
     /// Parameters of the method.
     pub(crate) params: Map<String, Value>,
-    /// Name of the file's parameter.
-    pub(crate) field: &'static str,
+    /// The files.
+    pub(crate) files: Vec<FormFile>,
+}
+
+/// A file of a form.
+#[derive(Debug)]
+pub(crate) struct FormFile {
+    /// Name of its parameter.
+    pub(crate) field: String,
     /// File name.
     pub(crate) name: String,
     /// MIME type.
@@ -33,27 +40,30 @@ impl MultipartForm {
             self.params.iter().map(|(name, value)| (name.as_str(), plain(value))).collect();
         let is_used = |boundary: &str| {
             let holds = |bytes: &[u8]| bytes.windows(boundary.len()).any(|window| window == boundary.as_bytes());
-            holds(&self.bytes) || fields.iter().any(|(_, value)| holds(value.as_bytes()))
+            self.files.iter().any(|file| holds(&file.bytes)) || fields.iter().any(|(_, value)| holds(value.as_bytes()))
         };
         let mut boundary = "homard-7c1f0b5e2d".to_owned();
         while is_used(&boundary) {
             boundary.push('x');
         }
-        let mut body = Vec::with_capacity(self.bytes.len() + 1024);
+        let mut body = Vec::with_capacity(self.files.iter().map(|file| file.bytes.len() + 1024).sum());
         for (name, value) in &fields {
             let header = format!("--{boundary}\r\ncontent-disposition: form-data; name=\"{}\"\r\n\r\n", quoted(name));
             body.extend_from_slice(header.as_bytes());
             body.extend_from_slice(value.as_bytes());
             body.extend_from_slice(b"\r\n");
         }
-        let (field, name, mime) = (self.field, quoted(&self.name), quoted(&self.mime));
-        let header = format!(
-            "--{boundary}\r\ncontent-disposition: form-data; name=\"{field}\"; filename=\"{name}\"\r\n\
-             content-type: {mime}\r\n\r\n"
-        );
-        body.extend_from_slice(header.as_bytes());
-        body.extend_from_slice(&self.bytes);
-        body.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
+        for file in &self.files {
+            let (field, name, mime) = (quoted(&file.field), quoted(&file.name), quoted(&file.mime));
+            let header = format!(
+                "--{boundary}\r\ncontent-disposition: form-data; name=\"{field}\"; filename=\"{name}\"\r\n\
+                 content-type: {mime}\r\n\r\n"
+            );
+            body.extend_from_slice(header.as_bytes());
+            body.extend_from_slice(&file.bytes);
+            body.extend_from_slice(b"\r\n");
+        }
+        body.extend_from_slice(format!("--{boundary}--\r\n").as_bytes());
         EncodedForm { content_type: format!("multipart/form-data; boundary={boundary}"), body }
     }
 }
@@ -78,7 +88,8 @@ mod tests {
     fn a_form_has_its_parameters_and_its_file() {
         let params = json!({"chat_id": -7, "caption": "hi"}).as_object().cloned().unwrap();
         let (name, mime) = ("a\"\r\nb.png".to_owned(), "image/png".to_owned());
-        let form = MultipartForm { params, field: "photo", name, mime, bytes: b"\x89PNG".to_vec() };
+        let file = FormFile { field: "photo".to_owned(), name, mime, bytes: b"\x89PNG".to_vec() };
+        let form = MultipartForm { params, files: vec![file] };
         let EncodedForm { content_type, body } = form.encode();
         assert_eq!(content_type, "multipart/form-data; boundary=homard-7c1f0b5e2d");
         assert_eq!(
@@ -92,13 +103,13 @@ mod tests {
 
     #[test]
     fn the_boundary_does_not_occur_in_the_file() {
-        let form = MultipartForm {
-            params: Map::new(),
-            field: "document",
+        let file = FormFile {
+            field: "document".to_owned(),
             name: "x".to_owned(),
             mime: "text/plain".to_owned(),
             bytes: b"--homard-7c1f0b5e2dx--".to_vec(),
         };
+        let form = MultipartForm { params: Map::new(), files: vec![file] };
         assert_eq!(form.encode().content_type, "multipart/form-data; boundary=homard-7c1f0b5e2dxx");
     }
 }

@@ -127,7 +127,7 @@ struct BotIdentity {
 impl Discord {
     /// Creates a bot without contacting Discord. Fails if the settings are invalid.
     pub fn new(clients: HttpClients, settings: Settings) -> Result<Self, ChannelError> {
-        let api = Api::new(clients, &settings.root, settings.token.clone())?;
+        let api = Api::new(clients, &settings.root, &settings.token)?;
         Ok(Self { api, settings, identity: OnceCell::new(), directory: Mutex::default() })
     }
 

@@ -118,7 +118,7 @@ fn remedy(status: u16, code: u64) -> Option<&'static str> {
 
 impl Api {
     /// Creates a client for the bot with this token.
-    pub(super) fn new(clients: HttpClients, root: &str, token: Secret) -> Result<Self, ChannelError> {
+    pub(super) fn new(clients: HttpClients, root: &str, token: &Secret) -> Result<Self, ChannelError> {
         let refused = |reason: &str| ChannelError::Refused(reason.to_owned());
         let not_a_url =
             "channels.discord.apiRoot is not a valid URL; expected a URL such as https://discord.com/api/v10";
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn an_invalid_token_or_root_is_reported_without_showing_it() {
-        let create = |root, token: &str| Api::new(HttpClients::default(), root, Secret::from(token)).map(|_| ());
+        let create = |root, token: &str| Api::new(HttpClients::default(), root, &Secret::from(token)).map(|_| ());
         assert_eq!([create(ROOT, "abc.def-g"), create(ROOT, " Bot abc.def ")], [Ok(()), Ok(())]);
         for token in ["", " ", "abc\ndef", "abc déf"] {
             let Err(ChannelError::Refused(reason)) = create(ROOT, token) else { panic!("{token} was accepted") };

@@ -34,7 +34,7 @@ struct Fence {
 
 /// A line, or a piece of a line that is too long.
 #[derive(Debug, Clone)]
-struct Line {
+struct SourceLine {
     text: String,
     /// True if it continues the piece before it.
     is_continuation: bool,
@@ -71,7 +71,7 @@ pub(super) fn messages(markdown: &str, limits: MessageLimits) -> Vec<String> {
 }
 
 /// Returns the end of the message that begins with the line `start`.
-fn end_of_message(lines: &[Line], start: usize, limits: MessageLimits) -> usize {
+fn end_of_message(lines: &[SourceLine], start: usize, limits: MessageLimits) -> usize {
     let fits = |end: &usize| {
         let rendered = render(&lines[start..*end]);
         units(&rendered) <= limits.units && rendered.lines().count() <= limits.lines
@@ -86,12 +86,12 @@ fn end_of_message(lines: &[Line], start: usize, limits: MessageLimits) -> usize 
     if let Some(gap) = (middle.max(start + 1)..end).rev().find(is_gap) {
         return gap;
     }
-    let opens = |line: &Line| line.before.is_none() && line.after.is_some();
+    let opens = |line: &SourceLine| line.before.is_none() && line.after.is_some();
     if end > start + 1 && opens(&lines[end - 1]) { end - 1 } else { end }
 }
 
 /// Joins lines to a message, with the code blocks that are cut closed and opened again.
-fn render(lines: &[Line]) -> String {
+fn render(lines: &[SourceLine]) -> String {
     let mut message = String::new();
     let mut lines = lines.iter().peekable();
     // A block that ends here was closed in the message before already.
@@ -117,7 +117,7 @@ fn render(lines: &[Line]) -> String {
 }
 
 /// Splits a text into lines that fit into a message.
-fn lines(text: &str, limit: usize) -> Vec<Line> {
+fn lines(text: &str, limit: usize) -> Vec<SourceLine> {
     let mut open: Option<Fence> = None;
     let mut lines = Vec::new();
     for text in text.lines() {
@@ -132,7 +132,7 @@ fn lines(text: &str, limit: usize) -> Vec<Line> {
         let limit = limit.saturating_sub(reserved).max(2);
         for (at, piece) in pieces(text, limit).into_iter().enumerate() {
             let before = if at == 0 { before.clone() } else { open.clone() };
-            lines.push(Line { text: piece, is_continuation: at > 0, before, after: open.clone() });
+            lines.push(SourceLine { text: piece, is_continuation: at > 0, before, after: open.clone() });
         }
     }
     lines

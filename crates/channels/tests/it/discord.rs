@@ -45,6 +45,7 @@ impl Receiving {
     fn start(bot: Discord, cursor: Option<String>) -> Self {
         let sink = Arc::new(RecordingSink::default());
         let task_sink = sink.clone();
+        #[allow(clippy::disallowed_methods, reason = "the test aborts the task, and has no hub that could own it")]
         let task = tokio::spawn(async move { bot.receive(cursor, task_sink.as_ref()).await });
         Self { sink, task }
     }

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The pages, by topic.
-const PAGES: [(&str, &str); 38] = [
+const PAGES: [(&str, &str); 39] = [
     ("agents", include_str!("../../../../docs/agents.md")),
     ("approvals", include_str!("../../../../docs/approvals.md")),
     ("channels", include_str!("../../../../docs/channels.md")),
@@ -28,7 +28,7 @@ const PAGES: [(&str, &str); 38] = [
     ("getting-started", include_str!("../../../../docs/getting-started.md")),
     ("glossary", include_str!("../../../../docs/glossary.md")),
     ("hooks", include_str!("../../../../docs/hooks.md")),
-    ("hosted-channels", include_str!("../../../../docs/channels/hosted.md")),
+    ("hosted", include_str!("../../../../docs/channels/hosted.md")),
     ("import", include_str!("../../../../docs/import.md")),
     ("install", include_str!("../../../../docs/install.md")),
     ("mcp", include_str!("../../../../docs/mcp.md")),

@@ -43,7 +43,7 @@ const BINARY: &str =
     "Homard is one program file: replace it to update, delete it to uninstall; see: homard docs operations";
 
 /// Commands of OpenClaw, and what to type instead.
-const HINTS: [(&[&str], &str); 89] = [
+const HINTS: [(&[&str], &str); 88] = [
     (&["onboard"], SETUP),
     (&["configure"], SETUP),
     (&["tui"], CHAT),
@@ -73,7 +73,6 @@ const HINTS: [(&[&str], &str); 89] = [
     (&["secrets", "configure"], SECRETS),
     (&["secrets", "apply"], SECRETS),
     (&["secrets", "reload"], SECRETS),
-    (&["channels", "login"], "add a channel with: homard channels add CHANNEL"),
     (&["channels", "logout"], "remove a channel with: homard channels remove CHANNEL"),
     (&["plugins", "update"], "install the new version with: homard plugins install PATH --force"),
     (&["hooks", "update"], "install the new version with: homard hooks install PATH --force"),

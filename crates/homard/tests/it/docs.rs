@@ -67,6 +67,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("agents.md", "belongs to a Telegram bot"),
     ("approvals.md", "nothing waits for an approval"),
     ("benchmarks.md", "half an hour of work, and for developers"),
+    ("channels/discord.md", "no pairing request is pending"),
     ("channels/hosted.md", "downloads the packages"),
     ("channels/hosted.md", "downloads the packages"),
     ("channels/hosted.md", "downloads the packages"),

@@ -511,7 +511,7 @@ fn unusable_or_conflicting_skills_and_jobs_are_reported() {
     let path = root.join("cron/jobs.json");
     let mut file: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     let mut job = file["jobs"][0].clone();
-    (job["id"], job["name"], job["delivery"]["channel"]) = (json!("chat"), json!("Chat"), json!("whatsapp"));
+    (job["id"], job["name"], job["delivery"]["channel"]) = (json!("chat"), json!("Chat"), json!("imessage"));
     file["jobs"][1]["name"] = json!("Renamed");
     file["jobs"].as_array_mut().unwrap().extend([job, json!({"id": "odd", "name": "Odd"})]);
     fs::write(&path, file.to_string()).unwrap();
@@ -521,7 +521,7 @@ fn unusable_or_conflicting_skills_and_jobs_are_reported() {
     for part in [
         "skill empty: not imported: no usable SKILL.md",
         "skill notes: a different skill of this name already exists; replace it with --force",
-        "job Chat: imported as disabled: its replies go to the channel whatsapp, which is not supported",
+        "job Chat: imported as disabled: its replies go to the channel imessage, which is not supported",
         "job Odd: not imported: ",
     ] {
         assert!(warnings.contains(part), "{part}: {warnings}");

@@ -8,10 +8,11 @@ const GUIDE: &str = include_str!("../../../../docs/import.md");
 
 /// Arguments of the commands that need some. Those with `--help` would start a process, wait, or change what is outside
 /// of the home.
-const ARGUMENTS: [(&str, &str); 41] = [
+const ARGUMENTS: [(&str, &str); 42] = [
     ("agent", "-m hello"),
     ("backup", "--help"),
     ("channels add", "--help"),
+    ("channels login", "--help"),
     ("channels logs", "--help"),
     ("channels remove", "--help"),
     ("completion", "bash"),

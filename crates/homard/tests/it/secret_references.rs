@@ -101,6 +101,7 @@ fn add_variables(command: &mut Command, work: &Path) {
     command.env("MOON_KEY", "canary-of-the-config");
 }
 
+// R71.
 #[tokio::test(flavor = "multi_thread")]
 async fn child_processes_get_no_secrets() {
     let fixture = ScriptedHome::with(json!({})).await;

@@ -215,6 +215,6 @@ fn with_bucket(reply: FakeHttpReply, remaining: u64, resets_after: f64) -> FakeH
             headers.extend(bucket.map(|(name, value)| (name.to_owned(), value)));
             FakeHttpReply::Complete { status, headers, body }
         }
-        other => other,
+        other @ (FakeHttpReply::Cut | FakeHttpReply::Truncated | FakeHttpReply::Silence) => other,
     }
 }

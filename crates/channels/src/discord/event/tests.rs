@@ -1,3 +1,5 @@
+//! Tests of decoding the events.
+
 use serde_json::json;
 
 use super::*;
@@ -10,12 +12,12 @@ fn place(kind: PeerKind) -> ChatPlace {
     ChatPlace { peer, thread: None, server: Some("8".to_owned()) }
 }
 
-fn read(event: Value) -> Option<Incoming> {
+fn read(event: &Value) -> Option<Incoming> {
     let place = place(PeerKind::Group);
-    message(&event, EventContext { me: ME, own_role: Some("77"), account: "main", place: &place })
+    message(event, EventContext { me: ME, own_role: Some("77"), account: "main", place: &place })
 }
 
-fn written(extra: Value) -> Value {
+fn written(extra: &Value) -> Value {
     let author = json!({"id": "9", "username": "ann", "global_name": "Ann"});
     let mut event = json!({
         "id": "1441000000000000000", "channel_id": "5", "guild_id": "8", "type": 0, "author": author,
@@ -27,7 +29,7 @@ fn written(extra: Value) -> Value {
 
 #[test]
 fn a_message_is_read_with_its_sender_and_its_place() {
-    let incoming = read(written(json!({"member": {"roles": ["3"], "nick": "Annie"}}))).unwrap();
+    let incoming = read(&written(&json!({"member": {"roles": ["3"], "nick": "Annie"}}))).unwrap();
     let expected = Incoming {
         event: "1441000000000000000".to_owned(),
         message: "1441000000000000000".to_owned(),
@@ -52,7 +54,7 @@ fn a_message_is_read_with_its_sender_and_its_place() {
 #[test]
 fn a_mention_of_the_bot_or_of_its_role_addresses_it() {
     let of = |extra: Value| {
-        let incoming = read(written(extra)).unwrap();
+        let incoming = read(&written(&extra)).unwrap();
         (incoming.text, incoming.was_mentioned, incoming.mentions_others)
     };
     let (us, bob) = (json!({"id": ME, "username": "bot"}), json!({"id": "10", "username": "bob"}));
@@ -66,7 +68,7 @@ fn a_mention_of_the_bot_or_of_its_role_addresses_it() {
     assert_eq!(of(json!({"content": "<@&77> hi", "mention_roles": ["77"]})), (text("<@&77> hi"), true, false));
     assert_eq!(of(json!({"content": "<@&78> hi", "mention_roles": ["78"]})), (text("<@&78> hi"), false, true));
     let ours = json!({"id": "44", "author": {"id": ME, "username": "bot"}, "content": "I said"});
-    let incoming = read(written(json!({"type": 19, "referenced_message": ours}))).unwrap();
+    let incoming = read(&written(&json!({"type": 19, "referenced_message": ours}))).unwrap();
     assert!(incoming.was_mentioned);
     assert_eq!(
         incoming.reply_to.map(|quoted| (quoted.message, quoted.text, quoted.is_ours)),
@@ -85,10 +87,10 @@ fn notices_and_own_messages_are_ignored() {
         json!({"content": ""}),
         json!({"author": {}}),
     ] {
-        assert_eq!(read(written(extra.clone())), None, "{extra}");
+        assert_eq!(read(&written(&extra)), None, "{extra}");
     }
     for bot in [json!({"webhook_id": "1"}), json!({"author": {"id": "11", "username": "b", "bot": true}})] {
-        assert!(read(written(bot)).unwrap().sender.is_bot);
+        assert!(read(&written(&bot)).unwrap().sender.is_bot);
     }
 }
 
@@ -96,7 +98,7 @@ fn notices_and_own_messages_are_ignored() {
 fn an_attachment_is_named_by_its_message() {
     let file =
         json!({"id": "6", "filename": "a.ogg", "content_type": "audio/ogg; x=1", "size": 5, "url": "https://evil/"});
-    let incoming = read(written(json!({"content": "", "attachments": [file, {"id": 5}], "flags": 1 << 13}))).unwrap();
+    let incoming = read(&written(&json!({"content": "", "attachments": [file, {"id": 5}], "flags": 1 << 13}))).unwrap();
     let expected = Attachment {
         source: AttachmentSource::Platform("5/1441000000000000000/6".to_owned()),
         name: Some("a.ogg".to_owned()),
@@ -111,8 +113,8 @@ fn an_attachment_is_named_by_its_message() {
 fn an_update_without_an_edit_is_ignored() {
     let place = place(PeerKind::Direct);
     let context = EventContext { me: ME, own_role: None, account: "main", place: &place };
-    assert_eq!(edited(&written(json!({"edited_timestamp": null})), context), None);
-    let event = edited(&written(json!({"edited_timestamp": "2026-01-01T00:00:00+00:00"})), context).unwrap();
+    assert_eq!(edited(&written(&json!({"edited_timestamp": null})), context), None);
+    let event = edited(&written(&json!({"edited_timestamp": "2026-01-01T00:00:00+00:00"})), context).unwrap();
     assert_eq!(event.event, "1441000000000000000:2026-01-01T00:00:00+00:00");
 }
 

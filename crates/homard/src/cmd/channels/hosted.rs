@@ -65,7 +65,7 @@ pub(super) async fn add(
         render::print(&format!("next: link an account by a QR code with: homard channels login {channel}"))?;
     }
     Ok(render::print(
-        "next: write to the agent, and check the state with: homard channels status; see: homard docs hosted-channels",
+        "next: write to the agent, and check the state with: homard channels status; see: homard docs hosted",
     )?)
 }
 

@@ -61,7 +61,7 @@ async fn a_run_recovered_after_a_crash_reuses_its_draft() {
     within_timeout("a draft", fixture.telegram.until(|telegram| texts(telegram) == [draft()])).await;
     crate::home::until("it is on disk which message it is", || {
         std::fs::read_to_string(fixture.home().state().join("channels/drafts.json"))
-            .is_ok_and(|text| text.contains("telegram"))
+            .is_ok_and(|text| text.contains(r#""message":"#))
     });
     drop(gateway);
     gate.open();

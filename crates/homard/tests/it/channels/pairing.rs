@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use homard_testkit::fake_telegram::TOKEN;
+use homard_testkit::{FakeTelegram, fake_telegram::TOKEN};
 use serde_json::json;
 
 use super::setup::{ChannelFixture, within_timeout};
@@ -93,8 +93,11 @@ async fn pairing_works_without_a_gateway_and_persists() {
     ok(fixture.home().run(&["pairing", "approve", "telegram", &code]));
     let _gateway = fixture.gateway();
     fixture.telegram.add_message(7, "and now?");
-    within_timeout("an answer", fixture.telegram.until(|telegram| telegram.visible_messages().len() == 2)).await;
-    assert_eq!(fixture.answers()[1], (7, "echo and now?".to_owned()));
+    // If the gateway ended before it had stored that the code had arrived, the code is sent again first.
+    let is_answered = |telegram: &FakeTelegram| {
+        telegram.visible_messages().last().is_some_and(|message| message.text == "echo and now?")
+    };
+    within_timeout("an answer", fixture.telegram.until(is_answered)).await;
 }
 
 /// Returns the commands of the docs, in order.

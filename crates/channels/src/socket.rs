@@ -29,7 +29,7 @@ const MAX_MESSAGE_BYTES: usize = 32 << 20;
 
 /// A WebSocket connection.
 #[derive(Debug)]
-pub(crate) struct Socket(WebSocketStream<Upgraded>);
+pub(crate) struct MessageSocket(WebSocketStream<Upgraded>);
 
 /// What was received.
 #[derive(Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(crate) enum SocketEvent {
     },
 }
 
-impl Socket {
+impl MessageSocket {
     /// Connects to a `wss:` URL, or to a `ws:` URL on this machine.
     pub(crate) async fn connect(clients: &HttpClients, url: &Url) -> Result<Self, RequestError> {
         let unsent = |reason: &str| RequestError::Unsent(reason.to_owned());

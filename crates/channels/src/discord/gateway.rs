@@ -15,7 +15,7 @@ use tokio::{
 use super::cursor::GatewaySession;
 use crate::{
     ChannelError, Secret,
-    socket::{Socket, SocketEvent},
+    socket::{MessageSocket, SocketEvent},
 };
 
 /// Time within which the gateway sends its first message.
@@ -80,7 +80,7 @@ pub(super) struct Login<'a> {
 }
 
 /// Passes events on until the connection ends.
-pub(super) async fn run(mut socket: Socket, login: Login<'_>, events: Sender<Dispatch>) -> GatewayEnd {
+pub(super) async fn run(mut socket: MessageSocket, login: Login<'_>, events: Sender<Dispatch>) -> GatewayEnd {
     let interval = match timeout(HELLO_TIMEOUT, socket.next()).await {
         Ok(SocketEvent::Text(text)) => match heartbeat_interval(&text) {
             Some(interval) => interval,
@@ -100,7 +100,12 @@ pub(super) async fn run(mut socket: Socket, login: Login<'_>, events: Sender<Dis
 }
 
 /// Sends heartbeats and receives events until the connection ends.
-async fn exchange(socket: &mut Socket, login: &Login<'_>, interval: Duration, events: &Sender<Dispatch>) -> GatewayEnd {
+async fn exchange(
+    socket: &mut MessageSocket,
+    login: &Login<'_>,
+    interval: Duration,
+    events: &Sender<Dispatch>,
+) -> GatewayEnd {
     // At a random time within the first interval, so that many clients do not send at once.
     let mut next_beat = Instant::now() + interval.mul_f64(random_fraction());
     let mut is_acknowledged = true;

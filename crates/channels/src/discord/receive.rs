@@ -22,7 +22,7 @@ use super::{
 use crate::{
     Batch, ChannelError, ChannelEvent, ConnectionState, Sink,
     http::{RepeatEffect, RequestError},
-    socket::Socket,
+    socket::MessageSocket,
 };
 
 /// Maximum number of events that wait for being stored. If there are more, the connection is closed and the session is
@@ -135,7 +135,7 @@ impl Receiver<'_> {
             },
         };
         let socket = match socket_url(&address) {
-            Some(url) => Socket::connect(self.discord.api.clients(), &url).await,
+            Some(url) => MessageSocket::connect(self.discord.api.clients(), &url).await,
             None => Err(RequestError::Unsent("the gateway's address is not valid".to_owned())),
         };
         let socket = match socket {
